@@ -1,0 +1,34 @@
+"""The limits of one run, and what it has used of them.  (pure)"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits for one run, each counted since its last user message; ``None`` is no limit.
+
+    `max_tokens`: input and output tokens together; a model call is made only while fewer are
+    used, and calls of a reply that went past it are not run.
+    `max_tool_calls`: calls of tools, denied ones too; a turn that would pass it does not run.
+    `max_seconds`: seconds in which a process holds the run.  They may end a model call, never a
+    tool.
+
+    Raises:
+        ValueError: a limit below zero (or not above zero, for seconds).
+    """
+
+    max_tokens: int | None = None
+    max_tool_calls: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_tool_calls"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} counts from 0, not {value}")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is above 0, not {self.max_seconds}")
+
+
+UNLIMITED = Budget()

@@ -1,0 +1,510 @@
+"""The machine that decides what a run does next.  (pure)
+
+It takes values and gives values: no clock, no task, no input or output.  Somebody asks
+`next_action()`, does what it says, and feeds back what came of it; the answer to the next
+`next_action()` follows from nothing else.  One iteration goes down this page:
+
+    ready     limits are checked, then the model is asked
+    asking    a model call is out
+    judging   the gate is asked about the turn's calls
+    acting    the turn's calls run, and end in any order
+    answered, halted, suspended, failed    nothing more happens
+
+`TRANSITIONS` holds every row; the diagram in the README is made from it.
+
+Invariants, kept here and checked under hypothesis for any mix of replies, verdicts, finishing
+orders, limits and resumes:
+
+1.  The transcript is always one that `check_transcript` takes, and only ever grows.
+2.  The system prompt is its first message, once, or nowhere.
+3.  Model call `max_iter + 1` since the last user message is never asked for.
+4.  No call is planned while more than `max_tokens` are used, nor in a turn that would take the
+    calls past `max_tool_calls`.
+5.  A turn is planned only when every call in it is allowed, approved, denied or known to fail;
+    a denied call is planned as denied.
+6.  Results stand in call order, whatever order they finished in.
+7.  `usage` is the sum of the usages of the assistant messages since the last user message.
+8.  A machine made from another's transcript at a turn's boundary goes on as that one does.
+9.  An ended machine stays as it ended.
+
+What it leaves out: how a call is run, recorded or shown; whether a recorded one runs again.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from .budget import UNLIMITED, Budget
+from .errors import NotPendingError, TranscriptError
+from .events import Answered, Halted, HaltReason, Pending, State, Suspended
+from .gate import ALLOW, Allow, Deny, NeedApproval, Verdict, default_marker
+from .messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    Usage,
+    UserMessage,
+    check_transcript,
+    unanswered,
+    with_unique_ids,
+)
+
+CUT_REPLY = (
+    "the output limit cut this reply, so the arguments of its calls may be incomplete and none "
+    "of them was run; ask again with less at once"
+)
+
+
+class Phase(enum.Enum):
+    """Where a run stands."""
+
+    START = "start"
+    READY = "ready"
+    ASKING = "asking"
+    JUDGING = "judging"
+    ACTING = "acting"
+    ANSWERED = "answered"
+    HALTED = "halted"
+    SUSPENDED = "suspended"
+    FAILED = "failed"
+
+
+# -- what is fed back -----------------------------------------------------------------------------
+
+
+class Replied(msgspec.Struct, frozen=True):
+    """The model's reply, its ids already unique (`Machine.adopted`)."""
+
+    message: AssistantMessage
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """The deadline ended the model call; `seconds` is what the run has used."""
+
+    seconds: float
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """The gate's verdicts by index in the turn."""
+
+    verdicts: Mapping[int, Verdict]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The call at `index` ended with `result`."""
+
+    index: int
+    result: ToolResult
+
+
+class Broke(msgspec.Struct, frozen=True):
+    """A step could not run, or the model call failed."""
+
+
+Fed: TypeAlias = Replied | Expired | Judged | Finished | Broke
+
+# -- what to do -----------------------------------------------------------------------------------
+
+
+class AskModel(msgspec.Struct, frozen=True):
+    """Call the model with `messages`, as step `step`; `iter` counts from 1."""
+
+    iter: int
+    step: str
+    messages: tuple[Message, ...]
+
+
+class AskGate(msgspec.Struct, frozen=True):
+    """Put these calls, by index, to the gate; `steps` are their names."""
+
+    iter: int
+    calls: Mapping[int, ToolCall]
+    steps: Mapping[int, str]
+    tainted: bool
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """One call of a turn.
+
+    `verdict` is `Allow` or `Deny`; `denied_by` says whose denial it is; with a `problem` the call
+    is not run and the problem is its error result.
+    """
+
+    index: int
+    step: str
+    call: ToolCall
+    verdict: Allow | Deny = ALLOW
+    denied_by: str = "policy"
+    problem: str = ""
+
+
+class RunTurn(msgspec.Struct, frozen=True):
+    """Run these calls, at most so many at once as the shell allows."""
+
+    iter: int
+    calls: tuple[Planned, ...]
+    tainted: bool
+
+
+class End(msgspec.Struct, frozen=True):
+    """The run ended as expected."""
+
+    state: State
+
+
+Action: TypeAlias = AskModel | AskGate | RunTurn | End
+
+TRANSITIONS: Mapping[Phase, Mapping[str, tuple[Phase, ...]]] = {
+    Phase.START: {
+        "begin": (Phase.READY, Phase.JUDGING, Phase.ACTING, Phase.ANSWERED, Phase.HALTED),
+        "Broke": (Phase.FAILED,),
+    },
+    Phase.READY: {"limits": (Phase.ASKING, Phase.HALTED), "Broke": (Phase.FAILED,)},
+    Phase.ASKING: {
+        "Replied": (Phase.JUDGING, Phase.ACTING, Phase.ANSWERED, Phase.HALTED),
+        "Expired": (Phase.HALTED,),
+        "Broke": (Phase.FAILED,),
+    },
+    Phase.JUDGING: {"Judged": (Phase.ACTING, Phase.SUSPENDED), "Broke": (Phase.FAILED,)},
+    Phase.ACTING: {"Finished": (Phase.ACTING, Phase.READY), "Broke": (Phase.FAILED,)},
+    Phase.ANSWERED: {},
+    Phase.HALTED: {},
+    Phase.SUSPENDED: {},
+    Phase.FAILED: {},
+}
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """What people decided about the calls that wait in iteration `iter`, by marker.
+
+    With `iter` 0 they are about the unanswered calls at the transcript's end, and a marker that
+    none of those has is an error.
+    """
+
+    iter: int = 0
+    approved: frozenset[str] = frozenset()
+    denied: Mapping[str, str] = {}
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Every marker that was decided."""
+        return self.approved | self.denied.keys()
+
+
+NO_DECISIONS = Decisions()
+
+
+class Machine:
+    """One run's decisions, from a transcript on.
+
+    Args:
+        transcript: what was said so far; a system message in it is replaced by `system`, if given.
+        system: the system prompt, or "" for none.
+        tools: the names of the known tools; a call of any other is not put to the gate.
+        max_iter: model calls allowed since the last user message, from 1.
+        budget: the other limits.
+        decisions: what people decided about the calls that wait.
+
+    Raises:
+        TranscriptError: for a transcript that no model would take, or one with nothing to answer.
+        ValueError: for a `max_iter` below 1.
+    """
+
+    def __init__(
+        self,
+        transcript: Sequence[Message],
+        *,
+        system: str = "",
+        tools: Collection[str] = (),
+        max_iter: int = 8,
+        budget: Budget = UNLIMITED,
+        decisions: Decisions = NO_DECISIONS,
+    ) -> None:
+        if max_iter < 1:
+            raise ValueError(f"max_iter counts from 1, not {max_iter}")
+        self._messages = _with_system(transcript, system)
+        check_transcript(self._messages)
+        if all(type(message) is SystemMessage for message in self._messages):
+            raise TranscriptError("there is nothing to answer; give at least one user message")
+        self._tools = tools
+        self._max_iter = max_iter
+        self._budget = budget
+        self._decisions = decisions
+        self._phase = Phase.START
+        self._action: Action | None = None
+        self._results: dict[int, ToolResult] = {}
+        self._ids: set[str] = set()
+        self._tainted = False
+        self._must_match = False
+        self._count()
+
+    def _count(self) -> None:
+        """Count what the limits count, from the transcript since its last user message."""
+        usage = Usage()
+        replies = calls = 0
+        for message in self._messages:
+            if type(message) is UserMessage:
+                usage, replies, calls = Usage(), 0, 0
+            elif type(message) is AssistantMessage:
+                usage += message.usage
+                replies += 1
+                calls += len(message.tool_calls)
+                self._ids.update(call.id for call in message.tool_calls)
+            elif type(message) is ToolMessage:
+                self._tainted = True
+        self._usage, self._replies, self._calls = usage, replies, calls
+
+    # -- what it holds ----------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """Where the run stands."""
+        return self._phase
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens."""
+        return not TRANSITIONS[self._phase]
+
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """Everything said so far."""
+        return tuple(self._messages)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens used since the last user message."""
+        return self._usage
+
+    def adopted(self, reply: AssistantMessage) -> AssistantMessage:
+        """`reply` with ids that are unique in this run: what is to be recorded and fed."""
+        return with_unique_ids(reply, self._replies + 1, self._ids)
+
+    # -- what to do next --------------------------------------------------------------------------
+
+    def next_action(self, seconds: float = 0.0) -> Action | None:
+        """What to do now, `seconds` being how long processes have held the run.
+
+        The same action is given until it is fed back; ``None`` after a failure.
+        """
+        if self._phase is Phase.START:
+            self._begin()
+        if self._phase is Phase.READY:
+            self._check_limits(seconds)
+        return self._action
+
+    def _begin(self) -> None:
+        last = self._messages[-1]
+        waiting = unanswered(self._messages)
+        if self._decisions.iter == 0 and self._decisions.markers:
+            if not waiting:
+                raise NotPendingError(min(self._decisions.markers), ())
+            self._decisions = msgspec.structs.replace(self._decisions, iter=self._replies)
+            self._must_match = True
+        if waiting:
+            self._take_turn("begin")
+        elif type(last) is AssistantMessage:
+            self._end("begin", Phase.ANSWERED, self._answered(last))
+        else:
+            self._go("begin", Phase.READY)
+
+    def _check_limits(self, seconds: float) -> None:
+        """Limits come before the work they limit: iterations, tokens, deadline, in this order."""
+        budget = self._budget
+        used = self._usage.total_tokens
+        if self._replies >= self._max_iter:
+            self._halt("limits", "max_iter", self._replies, self._max_iter)
+        elif budget.max_tokens is not None and used >= budget.max_tokens:
+            self._halt("limits", "tokens", used, budget.max_tokens)
+        elif budget.max_seconds is not None and seconds >= budget.max_seconds:
+            self._halt("limits", "deadline", seconds, budget.max_seconds)
+        else:
+            iteration = self._replies + 1
+            self._go("limits", Phase.ASKING)
+            self._action = AskModel(iteration, f"llm/{iteration}", tuple(self._messages))
+
+    # -- what came of it --------------------------------------------------------------------------
+
+    def feed(self, fed: Fed) -> None:
+        """Take in what came of the last action.
+
+        Raises:
+            NotPendingError: a decision about a call that does not wait for one.
+            RuntimeError: nothing of this kind is awaited now.
+        """
+        if type(fed).__name__ not in TRANSITIONS[self._phase]:
+            raise RuntimeError(f"a run that is {self._phase.value} takes no {type(fed).__name__}")
+        match fed:
+            case Replied():
+                self._replied(fed.message)
+            case Expired():
+                limit = self._budget.max_seconds
+                assert limit is not None
+                self._halt("Expired", "deadline", fed.seconds, limit)
+            case Judged():
+                self._judged(fed.verdicts)
+            case Finished():
+                self._finished(fed)
+            case Broke():
+                self._action = None
+                self._go("Broke", Phase.FAILED)
+
+    def _replied(self, message: AssistantMessage) -> None:
+        calls = message.tool_calls
+        self._messages.append(message)
+        self._replies += 1
+        self._calls += len(calls)
+        self._usage += message.usage
+        self._ids.update([call.id for call in calls])
+        if calls:
+            self._take_turn("Replied")
+        else:
+            self._end("Replied", Phase.ANSWERED, self._answered(message))
+
+    def _take_turn(self, event: str) -> None:
+        """The last assistant message has calls to answer: may the turn go on at all?"""
+        reply, answers = self._turn()
+        calls = reply.tool_calls
+        done = {message.call_id: message for message in answers}
+        self._results = {
+            index: ToolResult(done[call.id].parts, done[call.id].outcome)
+            for index, call in enumerate(calls)
+            if call.id in done
+        }
+        todo = {i: call for i, call in enumerate(calls) if i not in self._results}
+        steps = {i: _tool_step(self._replies, i, call.name) for i, call in todo.items()}
+        budget, used = self._budget, self._usage.total_tokens
+        if budget.max_tokens is not None and used > budget.max_tokens:
+            self._halt(event, "tokens", used, budget.max_tokens)
+        elif reply.stop_reason == "length":
+            self._go(event, Phase.ACTING)
+            planned = [Planned(i, steps[i], todo[i], problem=CUT_REPLY) for i in todo]
+            self._action = RunTurn(self._replies, tuple(planned), self._tainted)
+        elif budget.max_tool_calls is not None and self._calls > budget.max_tool_calls:
+            self._halt(event, "tool_calls", self._calls, budget.max_tool_calls)
+        else:
+            self._go(event, Phase.JUDGING)
+            self._action = AskGate(self._replies, todo, steps, self._tainted)
+
+    def _turn(self) -> tuple[AssistantMessage, list[ToolMessage]]:
+        """The last assistant message and the tool messages after it."""
+        answers: list[ToolMessage] = []
+        for message in reversed(self._messages):
+            if type(message) is AssistantMessage:
+                return message, answers
+            assert type(message) is ToolMessage
+            answers.append(message)
+        raise AssertionError("a turn without an assistant message")
+
+    def _judged(self, verdicts: Mapping[int, Verdict]) -> None:
+        asked = self._action
+        assert type(asked) is AskGate
+        # A decision is for the calls that waited, never for an equal call of a later turn.
+        decisions = self._decisions if self._decisions.iter == asked.iter else NO_DECISIONS
+        markers = _markers(asked.calls, verdicts)
+        known = markers.keys() | {default_marker(call) for call in asked.calls.values()}
+        if self._must_match and not decisions.markers <= known:
+            raise NotPendingError(min(decisions.markers - known), sorted(markers))
+        marker_of = {index: marker for marker, index in markers.items()}
+        planned: list[Planned] = []
+        pending: list[Pending] = []
+        for index, call in asked.calls.items():
+            verdict = verdicts.get(index, ALLOW)
+            denied_by = "policy"
+            if isinstance(verdict, NeedApproval):
+                marker = marker_of[index]
+                if marker in decisions.denied:
+                    verdict, denied_by = Deny(decisions.denied[marker]), "a person"
+                elif marker in decisions.approved:
+                    verdict = ALLOW
+                else:
+                    pending.append(Pending(marker, call, verdict.reason, asked.steps[index]))
+                    continue
+            planned.append(Planned(index, asked.steps[index], call, verdict, denied_by))
+        if pending:
+            state = Suspended(pending=tuple(pending), transcript=self.transcript, usage=self._usage)
+            self._end("Judged", Phase.SUSPENDED, state)
+        else:
+            self._go("Judged", Phase.ACTING)
+            self._action = RunTurn(asked.iter, tuple(planned), asked.tainted)
+
+    def _finished(self, fed: Finished) -> None:
+        """A result counts once, and only for a call of the turn; the turn is told when whole."""
+        reply, _ = self._turn()
+        calls = reply.tool_calls
+        if fed.index in self._results or not 0 <= fed.index < len(calls):
+            raise RuntimeError(f"call {fed.index} of the turn is not running")
+        self._results[fed.index] = fed.result
+        if len(self._results) < len(calls):
+            self._go("Finished", Phase.ACTING)
+            return
+        while type(self._messages[-1]) is ToolMessage:
+            self._messages.pop()
+        self._messages.extend(
+            [self._results[index].answering(call) for index, call in enumerate(calls)]
+        )
+        self._tainted = True
+        self._action = None
+        self._go("Finished", Phase.READY)
+
+    # -- how it moves -----------------------------------------------------------------------------
+
+    def _go(self, event: str, phase: Phase) -> None:
+        assert phase in TRANSITIONS[self._phase][event], (self._phase, event, phase)
+        self._phase = phase
+
+    def _halt(self, event: str, reason: HaltReason, used: float, limit: float) -> None:
+        state = Halted(
+            reason=reason, used=used, limit=limit, transcript=self.transcript, usage=self._usage
+        )
+        self._end(event, Phase.HALTED, state)
+
+    def _end(self, event: str, phase: Phase, state: State) -> None:
+        self._go(event, phase)
+        self._action = End(state)
+
+    def _answered(self, message: AssistantMessage) -> Answered:
+        return Answered(message=message, transcript=self.transcript, usage=self._usage)
+
+
+def _with_system(transcript: Sequence[Message], system: str) -> list[Message]:
+    messages = list(transcript)
+    if system:
+        if messages and type(messages[0]) is SystemMessage:
+            del messages[0]
+        messages.insert(0, SystemMessage(system))
+    return messages
+
+
+def _markers(calls: Mapping[int, ToolCall], verdicts: Mapping[int, Verdict]) -> dict[str, int]:
+    """The marker of every call that needs approval, to its index.
+
+    Equal calls are counted over the whole turn, so that a marker stays the same when its twin is
+    approved and has started.
+    """
+    markers: dict[str, int] = {}
+    equal: dict[str, int] = {}
+    for index, call in calls.items():
+        verdict = verdicts.get(index, ALLOW)
+        given = verdict.marker if isinstance(verdict, NeedApproval) else None
+        base = default_marker(call) if given is None else given
+        equal[base] = equal.get(base, 0) + 1
+        if isinstance(verdict, NeedApproval):
+            markers[base if equal[base] == 1 else f"{base}-{equal[base]}"] = index
+    return markers
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def _tool_step(iteration: int, index: int, name: str) -> str:
+    """The step of one call; a name the model made up is cut to what a step name may hold."""
+    return f"tool/{iteration}/{index}/{_UNSAFE.sub('_', name)[:64]}"

@@ -1,0 +1,67 @@
+"""What the loop asks of a model: one request, deltas while it comes, one message.  (pure)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from .events import ModelReset, TextDelta, ThinkingDelta
+from .messages import AssistantMessage, Message
+
+Delta: TypeAlias = TextDelta | ThinkingDelta | ModelReset
+Emit: TypeAlias = Callable[[Delta], None]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool as the model sees it; `parameters` is the JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the model is to answer; ``None`` leaves it to the vendor.
+
+    `max_output_tokens`: from 1.  `tool_choice`: ``auto``, ``none``, ``required`` or the name of a
+    tool; a forced choice holds for a run's first model call, then ``auto``, since a run forced at
+    every turn never ends.
+    """
+
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    tool_choice: str = "auto"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One model call."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    options: CallOptions = CallOptions()
+
+
+class Provider(Protocol):
+    """A model.
+
+    `model` names it; a journal keeps the name as part of a run's configuration.
+    """
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        ...
+
+    async def complete(self, request: Request, emit: Emit) -> AssistantMessage:
+        """The reply to `request`.
+
+        `emit` is called with each delta as it comes; it never blocks.  Where something was emitted
+        and the call is tried again, a `ModelReset` goes first.  The message holds the whole text,
+        whatever was emitted.
+
+        Raises:
+            ProviderError: the call failed; the run fails with it.
+        """
+        ...

@@ -1,0 +1,236 @@
+"""Steps: what is named, recorded and replayed, and the one table that decides about it.
+
+The loop knows a journal only as a `StepRunner`.  `decide` is the table, and pure; `Direct` is the
+runner that remembers nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from .errors import TranscriptError
+from .events import State
+from .machine import Decisions
+from .messages import Message
+
+Effect: TypeAlias = Literal["read", "idempotent", "write"]
+"""What running a step twice would do: nothing; nothing more under the same key; it again."""
+
+StepKind: TypeAlias = Literal["llm", "tool", "step"]
+
+
+# -- what became of a write whose outcome nobody recorded -----------------------------------------
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The write took effect; `result` stands for what its body would have returned."""
+
+    result: Any = None
+
+
+class NotApplied(msgspec.Struct, frozen=True):
+    """The write did not take effect and may run; `by` says who or what knows that."""
+
+    by: str
+
+
+class StillUnknown(msgspec.Struct, frozen=True):
+    """Nobody knows; the step stays refused."""
+
+
+Resolution: TypeAlias = Applied | NotApplied | StillUnknown
+"""What a `reconcile` function answers."""
+
+
+# -- a step ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What a body is told.
+
+    `attempt` counts from 1; `key` is the idempotency key, the same in every attempt.  A body
+    whose work may outlive it (an abandoned thread) takes a `hold` and calls what that returns
+    when the work has ended: until then the run stays owned.
+    """
+
+    run_id: str
+    step: str
+    attempt: int
+    key: str
+    hold: Callable[[], Callable[[], None]]
+
+
+Body: TypeAlias = Callable[[StepContext], Awaitable[bytes]]
+Reconcile: TypeAlias = Callable[[str], Awaitable[Resolution]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A named piece of work.
+
+    `request` are the bytes that identify what is asked: a recorded outcome under the same name is
+    replayed only for the same request.  `reconcile` is given the idempotency key and finds out
+    what became of the write (its `Applied.result` are outcome bytes).  `unknown` are outcome
+    bytes to record and go on with where the outcome stays unknown; without them that is refused.
+    """
+
+    name: str
+    kind: StepKind = "step"
+    effect: Effect = "write"
+    request: bytes = b""
+    reconcile: Reconcile | None = None
+    unknown: bytes | None = None
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+Standing: TypeAlias = Literal["nothing", "intent", "outcome", "other_request"]
+"""What is recorded of a step: nothing, that it began, its outcome, or that of another request."""
+
+Decision: TypeAlias = Literal["execute", "replay", "again", "reconcile", "mismatch"]
+
+TABLE: Mapping[Effect, Mapping[Standing, Decision]] = {
+    "read": {
+        "nothing": "execute",
+        "intent": "again",
+        "outcome": "replay",
+        "other_request": "mismatch",
+    },
+    "idempotent": {
+        "nothing": "execute",
+        "intent": "again",
+        "outcome": "replay",
+        "other_request": "mismatch",
+    },
+    "write": {
+        "nothing": "execute",
+        "intent": "reconcile",
+        "outcome": "replay",
+        "other_request": "mismatch",
+    },
+}
+
+
+def decide(effect: Effect, standing: Standing) -> Decision:
+    """What to do about a step.
+
+    ``again`` is another attempt under the same key; ``reconcile`` asks whoever can find out, and
+    refuses where nobody can: a write is never repeated by itself.
+    """
+    return TABLE[effect][standing]
+
+
+def idempotency_key(nonce: bytes, step: str) -> str:
+    """32 hex digits that are the same in every attempt of `step` in the run that has `nonce`."""
+    return hashlib.sha256(nonce + b"\0" + step.encode()).hexdigest()[:32]
+
+
+# -- the seam -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run begins: its input (``None`` for the recorded one), its configuration as canonical
+    JSON, and what people decided about the calls that wait, by marker."""
+
+    input: tuple[Message, ...] | None
+    config: bytes
+    approvals: Sequence[str] = ()
+    denials: Mapping[str, str] = field(default_factory=dict)
+    accept_changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a runner answers to `Start`: the input and the decisions that stand, the seconds that
+    processes held the run before, and the bytes that the requests' digest starts from."""
+
+    input: tuple[Message, ...]
+    decisions: Decisions
+    run_id: str = ""
+    seconds: float = 0.0
+    seed: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that ended without a state: `kind` says how, `error` what, `step` where."""
+
+    kind: Literal["failed", "cancelled"]
+    error_type: str
+    message: str = ""
+    step: str = ""
+
+
+class StepRunner(Protocol):
+    """What the loop needs of a journal."""
+
+    async def begin(self, start: Start) -> Begun:
+        """Take the input, the configuration and the decisions; refuse what does not fit."""
+        ...
+
+    async def end(self, end: State | Failure) -> None:
+        """Take how the run ended."""
+        ...
+
+    def recorded(self, name: str) -> bool:
+        """Whether the step's intent or outcome is recorded, so that its decision stands."""
+        ...
+
+    async def replay(self, step: Step) -> bytes | None:
+        """The step's outcome without running it, or ``None`` if it is to be run.
+
+        Raises:
+            UnknownOutcomeError: a write was begun and nobody knows how it ended.
+            ReplayMismatchError: another request is recorded under the step's name.
+        """
+        ...
+
+    async def run_step(self, step: Step, body: Body) -> bytes:
+        """The step's outcome, by replaying it or by running `body` once."""
+        ...
+
+
+class Direct:
+    """The runner without a memory: every step runs."""
+
+    def __init__(self) -> None:
+        self._nonce = secrets.token_bytes(16)
+
+    async def begin(self, start: Start) -> Begun:
+        """The input as it was given; there is no recorded one to fall back on."""
+        if start.input is None:
+            raise TranscriptError("there is nothing to answer; give the run an input")
+        decisions = Decisions(approved=frozenset(start.approvals), denied=dict(start.denials))
+        return Begun(start.input, decisions)
+
+    async def end(self, end: State | Failure) -> None:
+        """Nothing is kept."""
+
+    def recorded(self, name: str) -> bool:
+        """Nothing is."""
+        return False
+
+    async def replay(self, step: Step) -> bytes | None:
+        """Nothing is recorded, so every step is to be run."""
+        return None
+
+    async def run_step(self, step: Step, body: Body) -> bytes:
+        """Run `body`."""
+        key = idempotency_key(self._nonce, step.name)
+        return await body(StepContext("", step.name, 1, key, _no_hold))
+
+
+def _no_hold() -> Callable[[], None]:
+    return _released
+
+
+def _released() -> None:
+    """A run without an owner has nothing to release."""
