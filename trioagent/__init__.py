@@ -51,6 +51,7 @@ from .events import (
     UsageReported,
 )
 from .gate import Allow, CallContext, Deny, Gate, NeedApproval, Verdict
+from .journal import Journal, Run, View, open_journal
 from .messages import (
     AssistantMessage,
     File,
@@ -112,6 +113,7 @@ __all__ = [
     "Image",
     "InputMismatchError",
     "InvalidRequestError",
+    "Journal",
     "JournalCorruptError",
     "JournalError",
     "JournalFormatError",
@@ -130,6 +132,7 @@ __all__ = [
     "RateLimitError",
     "ReplayMismatchError",
     "Request",
+    "Run",
     "RunError",
     "RunOwnedError",
     "Start",
@@ -163,5 +166,7 @@ __all__ = [
     "UsageReported",
     "UserMessage",
     "Verdict",
+    "View",
+    "open_journal",
     "tool",
 ]

@@ -1,7 +1,6 @@
-"""Steps: what is named, recorded and replayed, and the one table that decides about it.
+"""Steps: what is named, recorded and replayed, and the seam through which the loop asks for them.
 
-The loop knows a journal only as a `StepRunner`.  `decide` is the table, and pure; `Direct` is the
-runner that remembers nothing.
+The loop knows a journal only as a `StepRunner`; `Direct` is the one that remembers nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from .effects import Effect
 from .errors import TranscriptError
 from .events import State
 from .machine import Decisions
 from .messages import Message
-
-Effect: TypeAlias = Literal["read", "idempotent", "write"]
-"""What running a step twice would do: nothing; nothing more under the same key; it again."""
 
 StepKind: TypeAlias = Literal["llm", "tool", "step"]
 
@@ -87,44 +84,6 @@ class Step:
     request: bytes = b""
     reconcile: Reconcile | None = None
     unknown: bytes | None = None
-
-
-# -- the table ------------------------------------------------------------------------------------
-
-Standing: TypeAlias = Literal["nothing", "intent", "outcome", "other_request"]
-"""What is recorded of a step: nothing, that it began, its outcome, or that of another request."""
-
-Decision: TypeAlias = Literal["execute", "replay", "again", "reconcile", "mismatch"]
-
-TABLE: Mapping[Effect, Mapping[Standing, Decision]] = {
-    "read": {
-        "nothing": "execute",
-        "intent": "again",
-        "outcome": "replay",
-        "other_request": "mismatch",
-    },
-    "idempotent": {
-        "nothing": "execute",
-        "intent": "again",
-        "outcome": "replay",
-        "other_request": "mismatch",
-    },
-    "write": {
-        "nothing": "execute",
-        "intent": "reconcile",
-        "outcome": "replay",
-        "other_request": "mismatch",
-    },
-}
-
-
-def decide(effect: Effect, standing: Standing) -> Decision:
-    """What to do about a step.
-
-    ``again`` is another attempt under the same key; ``reconcile`` asks whoever can find out, and
-    refuses where nobody can: a write is never repeated by itself.
-    """
-    return TABLE[effect][standing]
 
 
 def idempotency_key(nonce: bytes, step: str) -> str:

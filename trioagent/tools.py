@@ -19,10 +19,12 @@ from typing import Any, TypeAlias, overload
 import msgspec
 import trio
 
+from .effects import EFFECTS, Effect
 from .errors import EncodingError, ToolSignatureError
 from .messages import File, Image, Text, ToolResult, encode, error_result
 from .provider import ToolSpec
-from .steps import Effect, Resolution, StepContext
+from .steps import Resolution, StepContext
+from .threads import run_abandoned, run_held
 
 ReconcileTool: TypeAlias = Callable[[dict[str, Any], str], Awaitable[Resolution] | Resolution]
 """Given a call's arguments and its idempotency key, finds out what became of the write."""
@@ -69,7 +71,7 @@ class Tool:
             raise ToolSignatureError(
                 f"the tool name {name!r} is not 1 to 64 letters, digits, '_' or '-'"
             )
-        if effect not in typing.get_args(Effect):
+        if effect not in EFFECTS:
             raise ToolSignatureError(f"{name}: effect is read, idempotent or write, not {effect!r}")
         if timeout is not None and not timeout > 0:
             raise ToolSignatureError(f"{name}: a timeout is above 0 seconds, not {timeout}")
@@ -161,12 +163,12 @@ class Tool:
                 return await call()
         elif self.effect == "read":
             with trio.move_on_after(seconds):
-                return await _in_thread(call)
+                return await run_abandoned(call)
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
             # A thread cannot be cancelled, and a write that goes on unseen could not be recorded.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
-                return await _in_thread_held(call, step.hold())
+                return await run_held(call, step.hold)
         raise _TimedOutError
 
     def _timed_out(self) -> ToolResult:
@@ -178,33 +180,6 @@ class Tool:
 
 class _TimedOutError(Exception):
     """The tool's own timeout, told apart from a `TooSlowError` that its function raised."""
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    # A limiter of its own: a hung tool must not take the application's threads away.
-    return await trio.to_thread.run_sync(
-        call, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
-    )
-
-
-async def _in_thread_held(call: Callable[[], Any], release: Callable[[], None]) -> Any:
-    """Run `call` in a thread and `release` when it ends, waited for or not."""
-    started = False
-
-    def held() -> Any:
-        nonlocal started
-        started = True
-        try:
-            return call()
-        finally:
-            release()
-
-    try:
-        return await _in_thread(held)
-    except RuntimeError:
-        if not started:  # no thread could be made
-            release()
-        raise
 
 
 def describe_exception(exc: BaseException) -> str:

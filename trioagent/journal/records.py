@@ -1,0 +1,182 @@
+"""What a journal keeps: append-only records, and how one becomes a row and back.  (pure)
+
+There are six kinds.  The columns `step`, `tag` and `data` mean, by kind:
+
+    kind             step           tag                                     data
+    run.started      scope          -                                       `Started` as JSON
+    step.started     step's name    effect                                  digest of the request
+    step.completed   step's name    "" (its body), "failed", "reconciled",  outcome bytes, or of a
+                                    "resolved", "told"                      failure `Failed` as JSON
+    signal           step or scope  "approved", "denied", "not_applied",    `Decided` as JSON, who
+                                    "not_started", "changed"                says so, `Changed`
+    run.stopped      scope          "suspended", "halted", "failed",        `Stopped` as JSON
+                                    "cancelled"
+    run.completed    scope          "answered", "steps"                     -
+
+A scope is the prefix that `run.scope(name)` puts before step names: "" or "name/".
+
+Every row has a CRC-32 over all that it says, its place and its run included, so that a row that
+was changed, moved or copied is seen when it is read.  It guards against accidents, not against
+somebody who can write the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from trioagent.errors import JournalCorruptError
+from trioagent.events import Pending
+
+Kind: TypeAlias = Literal[
+    "run.started", "step.started", "step.completed", "signal", "run.stopped", "run.completed"
+]
+KINDS: tuple[Kind, ...] = (
+    "run.started",
+    "step.started",
+    "step.completed",
+    "signal",
+    "run.stopped",
+    "run.completed",
+)
+"""The number of a kind in the file is its place here, from 1; the order never changes."""
+
+BLOB_ABOVE = 4096
+"""Bytes of data above which they are stored once, by hash, outside the row: one database page."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record of a run.  `at` is Unix time in milliseconds, `epoch` the owner's, from 1."""
+
+    kind: Kind
+    at: int
+    epoch: int
+    step: str = ""
+    tag: str = ""
+    data: bytes = b""
+
+
+class Started(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run, or a scope of it, began.
+
+    `nonce` makes its idempotency keys; `input` are the messages' JSON, absent where the run began
+    with a plain step; `config` is the SHA-256 of the configuration's JSON.
+    """
+
+    nonce: bytes
+    input: msgspec.Raw = msgspec.Raw()
+    config: bytes = b""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The exception that a step's body ended with."""
+
+    error_type: str
+    message: str
+
+
+class Decided(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person decided about the call of a step that waited."""
+
+    marker: str
+    reason: str = ""
+
+
+class Changed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A changed configuration or input that was accepted."""
+
+    config: bytes = b""
+    input: msgspec.Raw = msgspec.Raw()
+
+
+class Stopped(msgspec.Struct, frozen=True, omit_defaults=True):
+    """With what and why a run stopped."""
+
+    reason: str = ""
+    used: float = 0
+    limit: float = 0
+    error_type: str = ""
+    message: str = ""
+    step: str = ""
+    pending: tuple[Pending, ...] = ()
+
+
+_T = TypeVar("_T")
+
+
+def read_data(record: Record, as_type: type[_T]) -> _T:
+    """The record's data as `as_type`; `JournalCorruptError` where it is something else."""
+    try:
+        return msgspec.json.decode(record.data, type=as_type)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise JournalCorruptError(
+            f"a {record.kind} record holds no {as_type.__name__}: {exc}"
+        ) from None
+
+
+Row: TypeAlias = tuple[int, int, int, int, int, str, str, bytes | None, bytes | None, int]
+"""seq, run, epoch, kind, at, step, tag, data, blob, sum: a record where `seq` is its place in the
+file, `run` the run's number, and either `data` or the hash of its `blob` is there."""
+
+_HEAD = struct.Struct("<qqqqq")
+
+
+def to_row(record: Record, run: int, seq: int) -> tuple[Row, bytes | None]:
+    """The row of a record, and the data to store under its hash, if they are too large for it."""
+    data: bytes | None = record.data
+    blob: bytes | None = None
+    large = None
+    if len(record.data) > BLOB_ABOVE:
+        data, blob, large = None, blob_hash(record.data), record.data
+    kind = KINDS.index(record.kind) + 1
+    total = _checksum(run, seq, record.epoch, kind, record.at, record.step, record.tag, data, blob)
+    row = (seq, run, record.epoch, kind, record.at, record.step, record.tag, data, blob, total)
+    return row, large
+
+
+def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
+    """The record of a row, `blobs` being the large data by hash.
+
+    Raises:
+        JournalCorruptError: a wrong checksum, an unknown kind, or data that are not there.
+    """
+    seq, run, epoch, kind, at, step, tag, data, blob, total = row
+    try:
+        right = _checksum(run, seq, epoch, kind, at, step, tag, data, blob) == total
+    except (TypeError, AttributeError, struct.error):
+        right = False
+    if not right or not 1 <= kind <= len(KINDS):
+        raise JournalCorruptError(f"record {seq} fails its checksum; nothing was changed")
+    if blob is not None:
+        data = blobs.get(blob)
+        if data is None or blob_hash(data) != blob:
+            raise JournalCorruptError(
+                f"the payload of record {seq} ({step}) is missing or altered; nothing was changed"
+            )
+    return Record(KINDS[kind - 1], at, epoch, step, tag, data or b"")
+
+
+def blob_hash(data: bytes) -> bytes:
+    """The name that large data are stored under."""
+    return hashlib.sha256(data).digest()
+
+
+def _checksum(
+    run: int,
+    seq: int,
+    epoch: int,
+    kind: int,
+    at: int,
+    step: str,
+    tag: str,
+    data: bytes | None,
+    blob: bytes | None,
+) -> int:
+    text = f"{step}\0{tag}\0".encode()
+    total = zlib.crc32(text, zlib.crc32(_HEAD.pack(run, seq, epoch, kind, at)))
+    return zlib.crc32(data if blob is None and data is not None else blob or b"", total)

@@ -1,0 +1,361 @@
+"""A claimed run: the step runner that remembers.
+
+Why a write never runs twice without somebody's word, in short:
+
+1.  The body of a write is entered only after its intent is synced (`_admit`).
+2.  While it runs, only its own claim can end the step: a later owner has raised the run's epoch
+    before it did anything else, and from then on this claim's records are refused.
+3.  Whoever finds an intent without an outcome, and is not running its body, does not run it: the
+    table in `steps.py` has no ``again`` for writes.  It asks `reconcile`, or refuses.
+4.  Only a record re-opens a step: that it was not started, which is written only where its body
+    was never entered, or that somebody found it not applied.
+5.  A recorded outcome is final: the fold takes no second one, and a step that has one is replayed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+import trio
+
+from trioagent.effects import EFFECTS, Effect, Standing, decide, stricter
+from trioagent.errors import (
+    EncodingError,
+    JournalCorruptError,
+    ReplayMismatchError,
+    StepFailedError,
+    UnknownOutcomeError,
+)
+from trioagent.events import State
+from trioagent.messages import encode
+from trioagent.steps import (
+    Applied,
+    Begun,
+    Body,
+    Failure,
+    NotApplied,
+    Resolution,
+    Start,
+    Step,
+    StepContext,
+    idempotency_key,
+)
+from trioagent.threads import run_abandoned, run_held
+from trioagent.tools import describe_exception
+
+from .beginning import begin_run, end_run
+from .claim import Claim, inside
+from .fold import StepState
+from .records import Failed, Started
+
+_T = TypeVar("_T")
+
+ReconcileStep = Callable[[tuple[Any, ...], str], Awaitable[Resolution] | Resolution]
+"""Given a step's arguments and its idempotency key, finds out what became of the write."""
+
+_SCOPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_RESERVED = ("llm", "tool")
+
+
+class Run:
+    """A run that this process owns; ``async with journal.claim(run_id) as run`` gives it.
+
+    It is a `StepRunner` for an agent, and `step` makes any Trio code a recorded step.
+    """
+
+    def __init__(self, claim: Claim, prefix: str = "") -> None:
+        self._claim = claim
+        self._prefix = prefix
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return self._claim.run_id
+
+    def scope(self, name: str) -> Run:
+        """The same run with ``name/`` before every step's name, for another agent in it.
+
+        Raises:
+            ValueError: a name that is not 1 to 64 letters, digits, ``_ . -``, or is reserved.
+        """
+        if not _SCOPE.fullmatch(name) or name in _RESERVED:
+            raise ValueError(
+                f"a scope is 1 to 64 letters, digits or '_ . -', and not llm or tool: {name!r}"
+            )
+        return Run(self._claim, f"{self._prefix}{name}/")
+
+    # -- any Trio code as a step ------------------------------------------------------------------
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        result_type: type[_T],
+        effect: Effect = ...,
+        reconcile: ReconcileStep | None = ...,
+    ) -> _T: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        effect: Effect = ...,
+        reconcile: ReconcileStep | None = ...,
+    ) -> Any: ...
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        result_type: Any = Any,
+        effect: Effect = "write",
+        reconcile: ReconcileStep | None = None,
+    ) -> Any:
+        """Run ``function(*args)`` once and record what it returns, or give what was recorded.
+
+        The value is the decoded one both times, read as `result_type`.  A sync function runs in a
+        worker thread.  An exception is an outcome too, raised as `StepFailedError` live and on
+        every replay.
+
+        Args:
+            name: the step's name, its own within the run; ``llm`` and ``tool`` are reserved.
+            effect: what running it twice would do; see `Effect`.
+            reconcile: asked, with the arguments and the idempotency key, what became of a write
+                that was begun and whose outcome was never recorded.
+
+        Raises:
+            EncodingError: arguments that JSON has no form for; nothing was recorded.
+            StepFailedError: the function raised, now or when it ran.
+            ReplayMismatchError: recorded with other arguments; nothing was run.
+            UnknownOutcomeError: a write was begun and nobody knows how it ended.
+            DuplicateStepError: the name was already asked for.
+
+        Cancellation: before the function is entered, recorded as not started; within it, nothing
+        is recorded but that it was begun; a write's thread is waited for.  Always a checkpoint.
+        """
+        if effect not in EFFECTS:
+            raise ValueError(f"effect is read, idempotent or write, not {effect!r}")
+        _check_name(name)
+        request = encode(args, ordered=True)
+        step = Step(
+            name,
+            "step",
+            effect,
+            request,
+            None if reconcile is None else functools.partial(_ask, reconcile, args),
+        )
+        call = functools.partial(function, *args)
+
+        async def body(context: StepContext) -> bytes:
+            try:
+                return encode(await _call(call, effect, context), ordered=True)
+            except EncodingError as exc:
+                text = f"the step ran, but its result is lost: {exc}; it is not run again"
+                raise StepFailedError(context.step, "EncodingError", text) from None
+            except Exception as exc:
+                kind = type(exc).__qualname__
+                text = describe_exception(exc).removeprefix(f"{kind}: ").removeprefix(kind)
+                raise StepFailedError(context.step, kind, text) from exc
+
+        data = await self.run_step(step, body)
+        try:
+            return msgspec.json.decode(data, type=result_type)
+        except msgspec.DecodeError as exc:
+            raise EncodingError(f"{name}: what was recorded is no {result_type}: {exc}") from None
+
+    # -- the step runner: how a run begins and ends -----------------------------------------------
+
+    async def begin(self, start: Start) -> Begun:
+        """Take the input, the configuration and the decisions; see `begin_run`."""
+        return await begin_run(self._claim, self._prefix, start)
+
+    async def end(self, end: State | Failure) -> None:
+        """Record how the run ended, unless that is what stands already."""
+        await end_run(self._claim, self._prefix, end)
+
+    # -- the step runner: steps -------------------------------------------------------------------
+
+    def recorded(self, name: str) -> bool:
+        """Whether the step's intent or outcome is recorded."""
+        state = self._claim.fold.steps.get(self._prefix + name)
+        return state is not None and state.status != "void"
+
+    async def replay(self, step: Step) -> bytes | None:
+        """The step's outcome without running it, or ``None`` if it is to be run."""
+        name = self._prefix + step.name
+        data = await self._outcome(name, step)
+        if data is not None:
+            self._claim.use(self._prefix, name)
+        return data
+
+    async def run_step(self, step: Step, body: Body) -> bytes:
+        """The step's outcome, by replaying it or by running `body` once."""
+        name = self._prefix + step.name
+        self._claim.use(self._prefix, name)
+        data = await self._outcome(name, step)
+        return await self._execute(name, step, body) if data is None else data
+
+    async def _outcome(self, name: str, step: Step) -> bytes | None:
+        """Look the step up in the table and do what it says, short of running a body."""
+        claim = self._claim
+        claim.writer.check(claim.owner)
+        state = claim.fold.steps.get(name)
+        effect = step.effect if state is None else stricter(state.effect, step.effect)
+        match decide(effect, _standing(state, step)):
+            case "execute" | "again":
+                return None
+            case "replay":
+                assert state is not None
+                if state.status == "failed":
+                    raise _failure(name, state)
+                return state.data
+            case "mismatch":
+                raise ReplayMismatchError(
+                    f"{self.run_id}: {name} is recorded with another request than this one, so "
+                    "its outcome does not stand for it; nothing was run",
+                    step=name,
+                )
+            case "reconcile":
+                return await self._reconcile(name, step)
+
+    async def _reconcile(self, name: str, step: Step) -> bytes | None:
+        """Settle a write in doubt, or refuse."""
+        claim = self._claim
+        resolution: object = None
+        failure: Exception | None = None
+        if step.reconcile is not None:
+            try:
+                resolution = await step.reconcile(idempotency_key(claim.fold.nonce, name))
+            except Exception as exc:  # whoever cannot say leaves it unknown
+                failure = exc
+        match resolution:
+            case Applied(result=bytes() as data):
+                claim.append("step.completed", name, "reconciled", data, sync=True)
+                await claim.record()
+                return data
+            case NotApplied(by=by):
+                claim.append("signal", name, "not_applied", encode(by), sync=True)
+                await claim.record()
+                return None
+        if step.unknown is None:
+            error = UnknownOutcomeError(self.run_id, name)
+            if failure is not None:
+                error.add_note(f"reconcile failed: {describe_exception(failure)}")
+            raise error from failure
+        claim.append("step.completed", name, "told", step.unknown, sync=True)
+        await claim.record()
+        return step.unknown
+
+    async def _execute(self, name: str, step: Step, body: Body) -> bytes:
+        """Intent, body, outcome."""
+        claim = self._claim
+        claim.running.add(name)
+        try:
+            await self._admit(name, step)
+            state = claim.fold.steps[name]
+            key = idempotency_key(claim.fold.nonce, name)
+            context = StepContext(self.run_id, name, state.attempts, key, claim.holds.hold)
+            failed: StepFailedError | None = None
+            token = inside.set((*inside.get(), claim))
+            try:
+                data = await body(context)
+            except StepFailedError as exc:
+                failed, data = exc, encode(Failed(exc.error_type, exc.message))
+            finally:
+                inside.reset(token)
+            sync = step.effect != "read"
+            tag = "" if failed is None else "failed"
+            claim.append("step.completed", name, tag, data, sync=sync)
+            await claim.record()
+        finally:
+            claim.running.discard(name)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if failed is not None:
+            raise failed
+        return data
+
+    async def _admit(self, name: str, step: Step) -> None:
+        """Record the intent.  For a write it is synced before the body may run; for a read all that
+        came before is committed, and the intent goes with what follows."""
+        claim = self._claim
+        if not claim.fold.nonce:
+            started = Started(secrets.token_bytes(16))
+            claim.append("run.started", self._prefix, "", encode(started))
+        digest = _digest(step)
+        if step.effect == "read":
+            await claim.flush()
+            claim.append("step.started", name, "read", digest)
+            return
+        claim.append("step.started", name, step.effect, digest, sync=True)
+        try:
+            await claim.flush()
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except trio.Cancelled:
+            claim.append("signal", name, "not_started")
+            await claim.record()
+            raise
+
+
+def _digest(step: Step) -> bytes:
+    """The first 16 bytes of SHA-256 of the request: what requests are compared by."""
+    return hashlib.sha256(step.request).digest()[:16]
+
+
+def _standing(state: StepState | None, step: Step) -> Standing:
+    if state is None or state.status == "void":
+        return "nothing"
+    if state.status == "open":
+        return "intent"
+    return "outcome" if state.request == _digest(step) else "other_request"
+
+
+def _failure(name: str, state: StepState) -> StepFailedError:
+    try:
+        failed = msgspec.json.decode(state.data, type=Failed)
+    except msgspec.DecodeError as exc:
+        raise JournalCorruptError(f"{name}: its failure cannot be read: {exc}") from None
+    return StepFailedError(name, failed.error_type, failed.message)
+
+
+def _check_name(name: str) -> None:
+    segments = name.split("/")
+    if not 0 < len(name) <= 200 or not name.isprintable() or "" in segments:
+        raise ValueError(
+            f"a step's name is 1 to 200 printable characters, with no empty part: {name!r}"
+        )
+    if any(segment in _RESERVED for segment in segments):
+        raise ValueError(f"llm and tool are an agent's own in step names: {name!r}")
+
+
+async def _call(call: Callable[[], Any], effect: Effect, context: StepContext) -> Any:
+    target = call.func if isinstance(call, functools.partial) else call
+    if inspect.iscoroutinefunction(target):
+        return await call()
+    if effect == "read":
+        return await run_abandoned(call)
+    # A thread cannot be cancelled, and a write that goes on unseen could not be recorded.
+    with trio.CancelScope(shield=True):
+        return await run_held(call, context.hold)
+
+
+async def _ask(reconcile: ReconcileStep, args: tuple[Any, ...], key: str) -> Resolution:
+    answer = reconcile(args, key)
+    resolution = await answer if inspect.isawaitable(answer) else answer
+    if isinstance(resolution, Applied):
+        return Applied(encode(resolution.result, ordered=True))
+    return resolution

@@ -1,0 +1,217 @@
+"""The one writer of an open journal: group commit, and who waits for whom.
+
+    append -> buffer -> the first who must wait commits for all -> everybody whose records are in
+
+There is no writer task: a task could be cancelled away from the steps that it serves.  Whoever
+needs its records on disk and finds nobody committing takes the whole buffer and commits it.
+
+* A batch without a record that must survive a power cut is committed on the loop's thread: it is a
+  write into the system's cache, of some tens of microseconds.  If another process holds the
+  database, the batch goes to a thread, which may wait.
+* A batch with one goes to a thread, whole, and is synced there.
+* A commit under way is never cancelled; only the waiting for one's turn is bounded, for those
+  who record what has already happened.
+* A record whose run was taken over is left out of the batch, and its owner is told (`FencedError`).
+* After a commit that failed nothing more is accepted: what the memory holds is ahead of the file,
+  and only the file counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import trio
+
+from trioagent.errors import FencedError, JournalError
+
+from . import sqlite
+from .records import Record
+
+RECORD_SECONDS = 60
+"""How long the record of something that has happened waits for its turn, shielded from
+cancellation: twice what another process may hold the database."""
+
+CHECKPOINT_FRAMES = 1000
+"""Pages in the write-ahead log above which they are brought home; SQLite's own default."""
+
+_T = TypeVar("_T")
+
+
+class Owner:
+    """Who appends records: a claimed run, fenced when somebody else took it over."""
+
+    __slots__ = ("epoch", "fenced", "number", "run_id", "seen")
+
+    def __init__(self, run_id: str, number: int, epoch: int) -> None:
+        self.run_id = run_id
+        self.number = number
+        self.epoch = epoch
+        self.fenced = False
+        self.seen = 0
+
+
+class Writer:
+    """Appends and commits, for every run of one open journal."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._pid = os.getpid()
+        self._buffer: list[tuple[Owner, Record]] = []
+        self._blobs: list[bytes] = []
+        self._must_sync = False
+        self._appended = self._committed = 0
+        self._busy = False
+        self._turn = trio.Event()
+        self._broken: JournalError | None = None
+        self._limiter = trio.CapacityLimiter(1)
+        self._frames = 0
+        connection.set_wal_hook(self._count_frames)
+
+    def append(self, owner: Owner, record: Record, *, sync: bool, blob: bytes | None = None) -> int:
+        """Take in a record; returns the place to `flush` to.
+
+        With `sync` the record and all before it survive a loss of power once flushed.
+
+        Raises:
+            FencedError: the run was taken over.
+            JournalError: an earlier commit failed.
+        """
+        self.check(owner)
+        self._buffer.append((owner, record))
+        if blob is not None:
+            self._blobs.append(blob)
+        self._must_sync = self._must_sync or sync
+        self._appended += 1
+        return self._appended
+
+    def check(self, owner: Owner) -> None:
+        """Raise what keeps `owner` from recording anything more, if something does."""
+        if os.getpid() != self._pid:
+            raise JournalError(f"{self._path} was opened before a fork; open it again in the child")
+        if self._broken is not None:
+            raise JournalError(f"an earlier commit failed: {self._broken}") from self._broken
+        if owner.fenced:
+            raise FencedError(owner.run_id)
+
+    async def flush(self, owner: Owner, place: int) -> None:
+        """Wait until everything up to `place` is committed, and synced where it must be.
+
+        Cancellation: while waiting for a turn; a commit under way is finished first.
+        """
+        while self._committed < place:
+            if self._busy:
+                await self._turn.wait()
+                continue
+            self.check(owner)
+            await self._commit()
+        self.check(owner)
+
+    async def record(self, owner: Owner, place: int) -> None:
+        """`flush` for what has already happened: shielded, the wait for a turn bounded.
+
+        Raises:
+            JournalError: no turn within `RECORD_SECONDS`.
+        """
+        with trio.move_on_after(RECORD_SECONDS, shield=True):
+            await self.flush(owner, place)
+        if self._committed < place:
+            raise JournalError(f"{self._path}: no turn to record within {RECORD_SECONDS} s")
+
+    async def transact(self, action: Callable[[apsw.Connection], _T], *, sync: bool) -> _T:
+        """Run `action` in a transaction of its own, in a thread.
+
+        Cancellation: while waiting for a turn; an action under way is finished first.
+        """
+        while self._busy:
+            await self._turn.wait()
+
+        def run() -> _T:
+            self._set_sync(sync)
+            with sqlite.transaction(self._connection):
+                return action(self._connection)
+
+        self._busy = True
+        try:
+            return await self._in_thread(run)
+        except apsw.Error as exc:
+            raise sqlite.translate(exc, str(self._path)) from exc
+        finally:
+            self._pass_turn()
+
+    async def _commit(self) -> None:
+        """Commit the whole buffer for everybody who waits."""
+        self._busy = True
+        try:
+            # Whoever is about to append in this tick of the loop gets into the same commit.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            batch, self._buffer = self._buffer, []
+            blobs, self._blobs = self._blobs, []
+            sync, self._must_sync = self._must_sync, False
+            place = self._appended
+            try:
+                if sync or not self._write_inline(batch, blobs):
+                    await self._in_thread(lambda: self._write(batch, blobs, sync))
+            except apsw.Error as exc:
+                self._broken = sqlite.translate(exc, str(self._path))
+                raise self._broken from exc
+            self._committed = place
+            if self._frames > CHECKPOINT_FRAMES:
+                await self._in_thread(self._checkpoint)
+        finally:
+            self._pass_turn()
+
+    def _write_inline(self, batch: list[tuple[Owner, Record]], blobs: list[bytes]) -> bool:
+        """Commit on the loop's thread, unless another process has the database."""
+        self._connection.set_busy_timeout(0)
+        try:
+            self._write(batch, blobs, False)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
+        return True
+
+    def _write(self, batch: list[tuple[Owner, Record]], blobs: list[bytes], sync: bool) -> None:
+        self._set_sync(sync)
+        connection = self._connection
+        with sqlite.transaction(connection):
+            # Every statement of an owner is fenced by its epoch.
+            for owner in {owner for owner, _ in batch}:
+                owner.fenced = sqlite.epoch_of(connection, owner.number) != owner.epoch
+            for blob in blobs:
+                sqlite.store_blob(connection, blob)
+            sqlite.insert(
+                connection, [(owner.number, record) for owner, record in batch if not owner.fenced]
+            )
+
+    def _set_sync(self, sync: bool) -> None:
+        # In WAL mode NORMAL commits into the system's cache and FULL syncs the log as well.
+        # https://www.sqlite.org/pragma.html#pragma_synchronous
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+
+    def _checkpoint(self) -> None:
+        """Bring the log home, as far as readers let it; the next checkpoint gets the rest."""
+        self._frames = 0
+        with contextlib.suppress(apsw.BusyError):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _count_frames(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self._frames = frames
+        return apsw.SQLITE_OK
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        """Not cancellable: the connection must not be touched before the work has ended."""
+        with trio.CancelScope(shield=True):
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        raise AssertionError("nothing cancels this scope")
+
+    def _pass_turn(self) -> None:
+        self._busy = False
+        self._turn.set()
+        self._turn = trio.Event()
