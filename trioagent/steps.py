@@ -48,28 +48,31 @@ Resolution: TypeAlias = Applied | NotApplied | StillUnknown
 # -- a step ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StepContext:
+class StepContext(msgspec.Struct, frozen=True):
     """What a body is told.
 
-    `attempt` counts from 1; `key` is the idempotency key, the same in every attempt.  A body
-    whose work may outlive it (an abandoned thread) takes a `hold` and calls what that returns
-    when the work has ended: until then the run stays owned.
+    `attempt` counts from 1; `nonce` is the run's.  A body whose work may outlive it (an abandoned
+    thread) takes a `hold` and calls what that returns when the work has ended: until then the run
+    stays owned.
     """
 
     run_id: str
     step: str
     attempt: int
-    key: str
+    nonce: bytes
     hold: Callable[[], Callable[[], None]]
+
+    @property
+    def key(self) -> str:
+        """The idempotency key, the same in every attempt."""
+        return idempotency_key(self.nonce, self.step)
 
 
 Body: TypeAlias = Callable[[StepContext], Awaitable[bytes]]
 Reconcile: TypeAlias = Callable[[str], Awaitable[Resolution]]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """A named piece of work.
 
     `request` are the bytes that identify what is asked: a recorded outcome under the same name is
@@ -183,8 +186,7 @@ class Direct:
 
     async def run_step(self, step: Step, body: Body) -> bytes:
         """Run `body`."""
-        key = idempotency_key(self._nonce, step.name)
-        return await body(StepContext("", step.name, 1, key, _no_hold))
+        return await body(StepContext("", step.name, 1, self._nonce, _no_hold))
 
 
 def _no_hold() -> Callable[[], None]:

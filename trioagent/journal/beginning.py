@@ -22,7 +22,16 @@ from . import sqlite
 from .claim import Claim
 from .difference import first_difference
 from .fold import Scope
-from .records import Changed, Decided, Record, Started, Stopped, blob_hash, read_data
+from .records import (
+    Changed,
+    Decided,
+    Record,
+    Started,
+    Stopped,
+    blob_hash,
+    read_data,
+    write_data,
+)
 
 
 async def begin_run(claim: Claim, prefix: str, start: Start) -> Begun:
@@ -48,7 +57,7 @@ async def begin_run(claim: Claim, prefix: str, start: Start) -> Begun:
             raise NotPendingError([*start.approvals, *start.denials][0], ())
         nonce = claim.fold.nonce or secrets.token_bytes(16)
         started = Started(nonce, msgspec.Raw(given), blob_hash(start.config))
-        claim.append("run.started", prefix, "", encode(started), blob=start.config)
+        claim.append("run.started", prefix, "", write_data(started), blob=start.config)
     else:
         _check_waiting(known, start)
         await _check_unchanged(claim, prefix, known, given, start)
@@ -93,7 +102,7 @@ async def _check_unchanged(
     if changed_input or changed_config:
         changed = Changed(changed_config, msgspec.Raw(changed_input))
         blob = start.config if changed_config else None
-        claim.append("signal", prefix, "changed", encode(changed), sync=True, blob=blob)
+        claim.append("signal", prefix, "changed", write_data(changed), sync=True, blob=blob)
 
 
 def _check_waiting(scope: Scope, start: Start) -> None:
@@ -108,9 +117,9 @@ def _decide(claim: Claim, scope: Scope, start: Start) -> None:
     """Record the decisions that were given with the run."""
     step_of = {pending.marker: pending.step for pending in scope.undecided()}
     for marker in dict.fromkeys(start.approvals):
-        claim.append("signal", step_of[marker], "approved", encode(Decided(marker)), sync=True)
+        claim.append("signal", step_of[marker], "approved", write_data(Decided(marker)), sync=True)
     for marker, reason in start.denials.items():
-        decided = encode(Decided(marker, reason))
+        decided = write_data(Decided(marker, reason))
         claim.append("signal", step_of[marker], "denied", decided, sync=True)
 
 
@@ -124,7 +133,7 @@ async def end_run(claim: Claim, prefix: str, end: State | Failure) -> None:
         tag, stopped = _stopped(end, prefix)
         # Run again without a change it ends the same way, and the journal does not grow.
         if scope.stopped is None or not _same_end(scope.stopped, tag, stopped):
-            claim.append("run.stopped", prefix, tag, encode(stopped), sync=True)
+            claim.append("run.stopped", prefix, tag, write_data(stopped), sync=True)
     await claim.record()
 
 

@@ -12,7 +12,7 @@ started or did not apply.  An open intent of a write is what a doubt is made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -39,7 +39,7 @@ from trioagent.messages import (
     decode_result,
 )
 
-from .records import Changed, Decided, Record, Started, Stopped, read_data
+from .records import Changed, Decided, Kind, Record, Started, Stopped, read_data
 
 Status: TypeAlias = Literal[
     "running",
@@ -142,11 +142,15 @@ class Scope:
         """What people decided about calls that have not started, for the machine."""
         if not self.decided:
             return Decisions()
-        last = next(reversed(self.decided))
+        turns = [int(split_step(step)[1].split("/")[1]) for step in self.decided]
+        # A decision that came too late for its turn is none about an equal call of a later one.
+        last = [
+            d for turn, d in zip(turns, self.decided.values(), strict=True) if turn == turns[-1]
+        ]
         return Decisions(
-            iter=int(split_step(last)[1].split("/")[1]),
-            approved=frozenset([d.marker for yes, d in self.decided.values() if yes]),
-            denied={d.marker: d.reason for yes, d in self.decided.values() if not yes},
+            iter=turns[-1],
+            approved=frozenset([d.marker for yes, d in last if yes]),
+            denied={d.marker: d.reason for yes, d in last if not yes},
         )
 
     def undecided(self) -> tuple[Pending, ...]:
@@ -172,21 +176,7 @@ class Fold:
             JournalCorruptError: the record cannot follow those before it.
         """
         self.epoch = max(self.epoch, record.epoch)
-        match record.kind:
-            case "run.started":
-                self._run_started(record)
-            case "step.started":
-                self._step_started(record)
-            case "step.completed":
-                self._step_completed(record)
-            case "signal":
-                self._signal(record)
-            case "run.stopped":
-                self._run_stopped(record)
-            case "run.completed":
-                self.scope(record.step).status = (
-                    "answered" if record.tag == "answered" else "completed"
-                )
+        _APPLY[record.kind](self, record)
         self._count_seconds(record)
 
     def scope(self, prefix: str) -> Scope:
@@ -286,6 +276,9 @@ class Fold:
             case _:
                 raise JournalCorruptError(f"an unknown signal, {record.tag!r}")
 
+    def _run_completed(self, record: Record) -> None:
+        self.scope(record.step).status = "answered" if record.tag == "answered" else "completed"
+
     def _run_stopped(self, record: Record) -> None:
         if record.tag not in ("suspended", "halted", "failed", "cancelled"):
             raise JournalCorruptError(f"a run stopped as {record.tag!r}")
@@ -315,6 +308,16 @@ class Fold:
         )
 
 
+_APPLY: Mapping[Kind, Callable[[Fold, Record], None]] = {
+    "run.started": Fold._run_started,
+    "step.started": Fold._step_started,
+    "step.completed": Fold._step_completed,
+    "signal": Fold._signal,
+    "run.stopped": Fold._run_stopped,
+    "run.completed": Fold._run_completed,
+}
+
+
 def fold(records: Iterable[Record]) -> Fold:
     """What `records` add up to."""
     state = Fold()
@@ -329,6 +332,8 @@ def split_step(name: str) -> tuple[str, str]:
     The segments ``llm`` and ``tool`` are reserved, so the first of them is where the rest begins;
     a step of anything else than an agent belongs to the run as a whole.
     """
+    if name.startswith(("llm/", "tool/")):
+        return "", name
     segments = name.split("/")
     for place, segment in enumerate(segments):
         if segment in ("llm", "tool"):

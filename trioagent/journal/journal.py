@@ -19,6 +19,7 @@ import msgspec
 import trio
 
 from trioagent.errors import (
+    JournalCorruptError,
     JournalError,
     NotPendingError,
     RunOwnedError,
@@ -33,7 +34,7 @@ from . import sqlite
 from .claim import Claim, Holds, now
 from .fold import Fold, Status, StepState, View, fold, split_step
 from .locks import LockFile, lock_place
-from .records import Decided, Record, Stopped
+from .records import Decided, Record, Stopped, blob_hash, write_data
 from .run import Run
 from .sqlite import RunRow
 from .writer import Owner, Writer
@@ -183,7 +184,7 @@ class Journal:
             waiting = {p.marker: p for p in _undecided(state)}
             if marker not in waiting:
                 raise NotPendingError(marker, list(waiting))
-            data = encode(Decided(marker, reason))
+            data = write_data(Decided(marker, reason))
             record = Record("signal", now(), 0, waiting[marker].step, tag, data)
             sqlite.insert(connection, [(row.number, record)])
 
@@ -274,6 +275,15 @@ class Journal:
 
         return await self._read(find)
 
+    async def records(self, run_id: str) -> list[Record]:
+        """All that is recorded of the run, in order, for a timeline; `LookupError` if it is not
+        there."""
+
+        def find(connection: apsw.Connection) -> list[Record]:
+            return sqlite.load(connection, _known(connection, run_id).number)[0]
+
+        return await self._read(find)
+
     async def runs(self) -> list[RunSummary]:
         """Every run that has a record, the oldest first."""
 
@@ -336,7 +346,7 @@ async def open_journal(path: str | os.PathLike[str]) -> AsyncIterator[Journal]:
         JournalCorruptError: it is damaged; it was not changed.
         JournalError: it cannot be opened.
     """
-    file = await trio.to_thread.run_sync(lambda: Path(path).absolute())
+    file = await trio.to_thread.run_sync(lambda: Path(path).resolve())
 
     def connect() -> tuple[apsw.Connection, apsw.Connection]:
         writer = sqlite.connect(file)
@@ -394,7 +404,7 @@ async def _close(claim: Claim, exc: BaseException | None) -> None:
                     step=exc.step if isinstance(exc, StepError) else "",
                 )
                 tag = "failed" if isinstance(exc, Exception) else "cancelled"
-                claim.append("run.stopped", "", tag, encode(stopped), sync=True)
+                claim.append("run.stopped", "", tag, write_data(stopped), sync=True)
             await claim.record()
     except StepError as unrecorded:
         if exc is None:
@@ -445,4 +455,6 @@ def _system(connection: apsw.Connection, state: Fold) -> str:
     if scope is None or not scope.config:
         return ""
     config = sqlite.load_blob(connection, scope.config)
-    return "" if config is None else msgspec.json.decode(config, type=_SystemOnly).system
+    if config is None or blob_hash(config) != scope.config:
+        raise JournalCorruptError("the run's configuration is missing or altered")
+    return msgspec.json.decode(config, type=_SystemOnly).system

@@ -23,7 +23,6 @@ somebody who can write the file.
 from __future__ import annotations
 
 import hashlib
-import struct
 import zlib
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, TypeVar
@@ -45,6 +44,8 @@ KINDS: tuple[Kind, ...] = (
     "run.completed",
 )
 """The number of a kind in the file is its place here, from 1; the order never changes."""
+
+_NUMBERS: Mapping[Kind, int] = {kind: number for number, kind in enumerate(KINDS, 1)}
 
 BLOB_ABOVE = 4096
 """Bytes of data above which they are stored once, by hash, outside the row: one database page."""
@@ -109,6 +110,11 @@ class Stopped(msgspec.Struct, frozen=True, omit_defaults=True):
 _T = TypeVar("_T")
 
 
+def write_data(value: msgspec.Struct) -> bytes:
+    """The JSON of a record's data; what is raw in it was encoded, and so checked, before."""
+    return msgspec.json.encode(value)
+
+
 def read_data(record: Record, as_type: type[_T]) -> _T:
     """The record's data as `as_type`; `JournalCorruptError` where it is something else."""
     try:
@@ -123,8 +129,6 @@ Row: TypeAlias = tuple[int, int, int, int, int, str, str, bytes | None, bytes | 
 """seq, run, epoch, kind, at, step, tag, data, blob, sum: a record where `seq` is its place in the
 file, `run` the run's number, and either `data` or the hash of its `blob` is there."""
 
-_HEAD = struct.Struct("<qqqqq")
-
 
 def to_row(record: Record, run: int, seq: int) -> tuple[Row, bytes | None]:
     """The row of a record, and the data to store under its hash, if they are too large for it."""
@@ -133,7 +137,7 @@ def to_row(record: Record, run: int, seq: int) -> tuple[Row, bytes | None]:
     large = None
     if len(record.data) > BLOB_ABOVE:
         data, blob, large = None, blob_hash(record.data), record.data
-    kind = KINDS.index(record.kind) + 1
+    kind = _NUMBERS[record.kind]
     total = _checksum(run, seq, record.epoch, kind, record.at, record.step, record.tag, data, blob)
     row = (seq, run, record.epoch, kind, record.at, record.step, record.tag, data, blob, total)
     return row, large
@@ -148,7 +152,7 @@ def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
     seq, run, epoch, kind, at, step, tag, data, blob, total = row
     try:
         right = _checksum(run, seq, epoch, kind, at, step, tag, data, blob) == total
-    except (TypeError, AttributeError, struct.error):
+    except (TypeError, AttributeError):
         right = False
     if not right or not 1 <= kind <= len(KINDS):
         raise JournalCorruptError(f"record {seq} fails its checksum; nothing was changed")
@@ -177,6 +181,5 @@ def _checksum(
     data: bytes | None,
     blob: bytes | None,
 ) -> int:
-    text = f"{step}\0{tag}\0".encode()
-    total = zlib.crc32(text, zlib.crc32(_HEAD.pack(run, seq, epoch, kind, at)))
-    return zlib.crc32(data if blob is None and data is not None else blob or b"", total)
+    head = f"{run}\0{seq}\0{epoch}\0{kind}\0{at}\0{step}\0{tag}\0".encode()
+    return zlib.crc32(data if blob is None and data is not None else blob or b"", zlib.crc32(head))

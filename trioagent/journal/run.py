@@ -53,7 +53,7 @@ from trioagent.tools import describe_exception
 from .beginning import begin_run, end_run
 from .claim import Claim, inside
 from .fold import StepState
-from .records import Failed, Started
+from .records import Failed, Started, write_data
 
 _T = TypeVar("_T")
 
@@ -172,6 +172,7 @@ class Run:
                 text = describe_exception(exc).removeprefix(f"{kind}: ").removeprefix(kind)
                 raise StepFailedError(context.step, kind, text) from exc
 
+        await trio.lowlevel.checkpoint()
         data = await self.run_step(step, body)
         try:
             return msgspec.json.decode(data, type=result_type)
@@ -215,12 +216,13 @@ class Run:
         claim = self._claim
         claim.writer.check(claim.owner)
         state = claim.fold.steps.get(name)
-        effect = step.effect if state is None else stricter(state.effect, step.effect)
+        if state is None:
+            return None  # the table says execute, whatever the effect
+        effect = stricter(state.effect, step.effect)
         match decide(effect, _standing(state, step)):
             case "execute" | "again":
                 return None
             case "replay":
-                assert state is not None
                 if state.status == "failed":
                     raise _failure(name, state)
                 return state.data
@@ -265,24 +267,27 @@ class Run:
         """Intent, body, outcome."""
         claim = self._claim
         claim.running.add(name)
+        claim.writer.bodies += 1
         try:
             await self._admit(name, step)
             state = claim.fold.steps[name]
-            key = idempotency_key(claim.fold.nonce, name)
-            context = StepContext(self.run_id, name, state.attempts, key, claim.holds.hold)
+            nonce = claim.fold.nonce
+            context = StepContext(self.run_id, name, state.attempts, nonce, claim.holds.hold)
             failed: StepFailedError | None = None
             token = inside.set((*inside.get(), claim))
             try:
                 data = await body(context)
             except StepFailedError as exc:
-                failed, data = exc, encode(Failed(exc.error_type, exc.message))
+                failed, data = exc, write_data(Failed(exc.error_type, exc.message))
             finally:
                 inside.reset(token)
             sync = step.effect != "read"
             tag = "" if failed is None else "failed"
             claim.append("step.completed", name, tag, data, sync=sync)
+            await self._gather(step)
             await claim.record()
         finally:
+            claim.writer.bodies -= 1
             claim.running.discard(name)
         await trio.lowlevel.checkpoint_if_cancelled()
         if failed is not None:
@@ -290,19 +295,22 @@ class Run:
         return data
 
     async def _admit(self, name: str, step: Step) -> None:
-        """Record the intent.  For a write it is synced before the body may run; for a read all that
-        came before is committed, and the intent goes with what follows."""
+        """Record the intent, for a write so that it survives all before the body may run.
+
+        A read's intent goes with what follows.  Whatever a body may depend on was returned to
+        somebody, and nothing is returned before it is committed.
+        """
         claim = self._claim
         if not claim.fold.nonce:
             started = Started(secrets.token_bytes(16))
-            claim.append("run.started", self._prefix, "", encode(started))
+            claim.append("run.started", self._prefix, "", write_data(started))
         digest = _digest(step)
         if step.effect == "read":
-            await claim.flush()
             claim.append("step.started", name, "read", digest)
             return
         claim.append("step.started", name, step.effect, digest, sync=True)
         try:
+            await self._gather(step)
             await claim.flush()
             await trio.lowlevel.checkpoint_if_cancelled()
         except trio.Cancelled:
@@ -310,14 +318,22 @@ class Run:
             await claim.record()
             raise
 
+    async def _gather(self, step: Step) -> None:
+        """Let siblings append what they have in this tick of the loop: it shares one commit.
+
+        A model call has no sibling in its own run, so it waits only where other runs are at work.
+        """
+        if step.kind != "llm" or self._claim.writer.bodies > 1:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
 
 def _digest(step: Step) -> bytes:
     """The first 16 bytes of SHA-256 of the request: what requests are compared by."""
     return hashlib.sha256(step.request).digest()[:16]
 
 
-def _standing(state: StepState | None, step: Step) -> Standing:
-    if state is None or state.status == "void":
+def _standing(state: StepState, step: Step) -> Standing:
+    if state.status == "void":
         return "nothing"
     if state.status == "open":
         return "intent"

@@ -6,8 +6,9 @@ writer decides in which thread it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import stat
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -82,27 +83,55 @@ def check_header(path: Path) -> None:
         JournalFormatError: another kind of file.
         JournalCorruptError: a journal whose end is missing.
     """
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-            size = file.seek(0, 2)
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise JournalError(f"{path}: {exc.strerror}") from exc
+    header, size = _read_header(path)
     if not header:
         return
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise JournalFormatError(f"{path} is no SQLite file; give the path of a journal")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise JournalFormatError(f"{path} is a SQLite file, but no journal of trioagent")
+    # With a log or a rollback journal beside it the file may lag behind its header (another process
+    # may be making it just now), and SQLite puts it right.  Read again, since it may be right now.
+    if _is_cut_off(header, size) and not _has_companion(path):
+        header, size = _read_header(path)
+        if _is_cut_off(header, size):
+            raise JournalCorruptError(f"{path} is cut off: it has only {size} bytes")
+
+
+def _read_header(path: Path) -> tuple[bytes, int]:
+    """The first 100 bytes of the file, or none, and how many it has.
+
+    Read through SQLite's own VFS: closing any other descriptor of the file would drop the locks
+    that an open journal of this process has on it.  https://www.sqlite.org/howtocorrupt.html, 2.2
+    """
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise JournalError(f"{path} is a directory; give the path of a journal")
+    except FileNotFoundError:
+        return b"", 0
+    except OSError as exc:
+        raise JournalError(f"{path}: {exc.strerror}") from exc
+    try:
+        flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+        file = apsw.VFSFile("", str(path), flags)
+        try:
+            size = file.xFileSize()
+            return file.xRead(min(size, 100), 0) if size else b"", size
+        finally:
+            file.xClose()
+    except apsw.Error as exc:
+        raise translate(exc, str(path)) from exc
+
+
+def _is_cut_off(header: bytes, size: int) -> bool:
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
-    log = path.with_name(path.name + "-wal")
-    # With a log beside it the file may lag behind its header, and SQLite puts it right.
-    logged = log.exists() and log.stat().st_size > 0
-    if not logged and size < pages * (65536 if page == 1 else page):
-        raise JournalCorruptError(f"{path} is cut off: {size} bytes of {pages} pages of {page}")
+    return size < pages * (65536 if page == 1 else page)
+
+
+def _has_companion(path: Path) -> bool:
+    beside = (path.with_name(path.name + ending) for ending in ("-wal", "-journal"))
+    return any(file.exists() and file.stat().st_size > 0 for file in beside)
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -119,7 +148,7 @@ def connect(path: Path) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_SECONDS * 1000)
         migrate(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _turn_to_wal(connection)
         connection.wal_autocheckpoint(0)
     except apsw.Error as exc:
         connection.close()
@@ -128,6 +157,20 @@ def connect(path: Path) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def _turn_to_wal(connection: apsw.Connection) -> None:
+    """Use a write-ahead log.  Where processes make one file together, SQLite refuses some at once
+    without asking its busy handler, which might wait for ever; so the waiting is done here."""
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
@@ -156,17 +199,27 @@ def _version(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
-@contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All of the block, or nothing of it; nobody else writes meanwhile."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+class transaction:
+    """``with transaction(connection)``: all of the block or nothing; nobody else writes meanwhile.
+
+    A class, since a generator would cost as much as the transaction itself.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, exc: object, traceback: object) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
 
 def insert(connection: apsw.Connection, entries: Iterable[tuple[int, Record]]) -> int:
@@ -203,7 +256,10 @@ def load(connection: apsw.Connection, run: int, after: int = 0) -> tuple[list[Re
     found = connection.execute(
         "SELECT * FROM records WHERE run = ? AND seq > ? ORDER BY seq", (run, after)
     )
-    rows = cast("list[Row]", found.fetchall())
+    try:
+        rows = cast("list[Row]", found.fetchall())
+    except UnicodeDecodeError as exc:
+        raise JournalCorruptError(f"a record of run {run} holds no text: {exc}") from None
     blobs: dict[bytes, bytes] = {}
     for key in {row[8] for row in rows if row[8]}:
         data = load_blob(connection, key)

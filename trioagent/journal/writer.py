@@ -9,7 +9,8 @@ needs its records on disk and finds nobody committing takes the whole buffer and
   write into the system's cache, of some tens of microseconds.  If another process holds the
   database, the batch goes to a thread, which may wait.
 * A batch with one goes to a thread, whole, and is synced there.
-* A commit under way is never cancelled; only the waiting for one's turn is bounded, for those
+* A commit under way is never cancelled, nor broken off by Ctrl-C, after which nobody would know
+  whether the batch is in the file; only the waiting for one's turn is bounded, for those
   who record what has already happened.
 * A record whose run was taken over is left out of the batch, and its owner is told (`FencedError`).
 * After a commit that failed nothing more is accepted: what the memory holds is ahead of the file,
@@ -71,8 +72,11 @@ class Writer:
         self._broken: JournalError | None = None
         self._limiter = trio.CapacityLimiter(1)
         self._frames = 0
+        self.bodies = 0
+        self._syncing: bool | None = None
         connection.set_wal_hook(self._count_frames)
 
+    @trio.lowlevel.enable_ki_protection
     def append(self, owner: Owner, record: Record, *, sync: bool, blob: bytes | None = None) -> int:
         """Take in a record; returns the place to `flush` to.
 
@@ -109,7 +113,9 @@ class Writer:
                 await self._turn.wait()
                 continue
             self.check(owner)
-            await self._commit()
+            if self._must_sync or not self._commit_here():
+                await self._commit_in_thread()
+        await self._bring_home()
         self.check(owner)
 
     async def record(self, owner: Owner, place: int) -> None:
@@ -118,10 +124,17 @@ class Writer:
         Raises:
             JournalError: no turn within `RECORD_SECONDS`.
         """
-        with trio.move_on_after(RECORD_SECONDS, shield=True):
-            await self.flush(owner, place)
         if self._committed < place:
-            raise JournalError(f"{self._path}: no turn to record within {RECORD_SECONDS} s")
+            if not self._busy and not self._must_sync:
+                self.check(owner)
+                self._commit_here()
+            if self._committed < place:
+                with trio.move_on_after(RECORD_SECONDS, shield=True):
+                    await self.flush(owner, place)
+                if self._committed < place:
+                    raise JournalError(f"{self._path}: no turn within {RECORD_SECONDS} s")
+        await self._bring_home()
+        self.check(owner)
 
     async def transact(self, action: Callable[[apsw.Connection], _T], *, sync: bool) -> _T:
         """Run `action` in a transaction of its own, in a thread.
@@ -144,44 +157,48 @@ class Writer:
         finally:
             self._pass_turn()
 
-    async def _commit(self) -> None:
-        """Commit the whole buffer for everybody who waits."""
+    @trio.lowlevel.enable_ki_protection
+    def _commit_here(self) -> bool:
+        """Commit on the loop's thread, unless another process has the database."""
+        connection = self._connection
+        connection.set_busy_timeout(0)
+        try:
+            self._write(self._buffer, self._blobs, False)
+        except apsw.BusyError:
+            return False
+        except apsw.Error as exc:
+            raise self._break(exc) from exc
+        finally:
+            connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
+        self._buffer, self._blobs = [], []
+        self._committed = self._appended
+        return True
+
+    @trio.lowlevel.enable_ki_protection
+    async def _commit_in_thread(self) -> None:
+        """Commit the whole buffer in a thread, synced if any of it must be."""
+        batch, self._buffer = self._buffer, []
+        blobs, self._blobs = self._blobs, []
+        sync, self._must_sync = self._must_sync, False
+        place = self._appended
         self._busy = True
         try:
-            # Whoever is about to append in this tick of the loop gets into the same commit.
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            batch, self._buffer = self._buffer, []
-            blobs, self._blobs = self._blobs, []
-            sync, self._must_sync = self._must_sync, False
-            place = self._appended
-            try:
-                if sync or not self._write_inline(batch, blobs):
-                    await self._in_thread(lambda: self._write(batch, blobs, sync))
-            except apsw.Error as exc:
-                self._broken = sqlite.translate(exc, str(self._path))
-                raise self._broken from exc
+            await self._in_thread(lambda: self._write(batch, blobs, sync))
             self._committed = place
-            if self._frames > CHECKPOINT_FRAMES:
-                await self._in_thread(self._checkpoint)
+        except apsw.Error as exc:
+            raise self._break(exc) from exc
         finally:
             self._pass_turn()
 
-    def _write_inline(self, batch: list[tuple[Owner, Record]], blobs: list[bytes]) -> bool:
-        """Commit on the loop's thread, unless another process has the database."""
-        self._connection.set_busy_timeout(0)
-        try:
-            self._write(batch, blobs, False)
-        except apsw.BusyError:
-            return False
-        finally:
-            self._connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
-        return True
+    def _break(self, exc: apsw.Error) -> JournalError:
+        self._broken = sqlite.translate(exc, str(self._path))
+        return self._broken
 
     def _write(self, batch: list[tuple[Owner, Record]], blobs: list[bytes], sync: bool) -> None:
         self._set_sync(sync)
         connection = self._connection
         with sqlite.transaction(connection):
-            # Every statement of an owner is fenced by its epoch.
+            # Every record of an owner is fenced by its epoch, in the transaction that writes it.
             for owner in {owner for owner, _ in batch}:
                 owner.fenced = sqlite.epoch_of(connection, owner.number) != owner.epoch
             for blob in blobs:
@@ -193,10 +210,24 @@ class Writer:
     def _set_sync(self, sync: bool) -> None:
         # In WAL mode NORMAL commits into the system's cache and FULL syncs the log as well.
         # https://www.sqlite.org/pragma.html#pragma_synchronous
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+        if sync is not self._syncing:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+            self._syncing = sync
+
+    async def _bring_home(self) -> None:
+        """Move a long log into the database, in a thread; others go on appending meanwhile."""
+        if self._frames <= CHECKPOINT_FRAMES or self._busy:
+            return
+        self._busy = True
+        try:
+            await self._in_thread(self._checkpoint)
+        except apsw.Error as exc:
+            raise self._break(exc) from exc
+        finally:
+            self._pass_turn()
 
     def _checkpoint(self) -> None:
-        """Bring the log home, as far as readers let it; the next checkpoint gets the rest."""
+        """Checkpoint as far as readers let it; the next one gets the rest."""
         self._frames = 0
         with contextlib.suppress(apsw.BusyError):
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
