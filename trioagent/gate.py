@@ -69,7 +69,8 @@ def judge(gates: Sequence[Gate], call: ToolCall, context: CallContext) -> Verdic
         try:
             verdict = gate.check(call, context)
         except Exception as exc:
-            verdict = Deny(f"gate error: {type(exc).__name__}: {exc}")
+            text = str(exc).encode("utf-8", "backslashreplace").decode()
+            verdict = Deny(f"gate error: {type(exc).__name__}: {text}")
         if not isinstance(verdict, Allow | Deny | NeedApproval):
             verdict = Deny(f"gate error: {type(verdict).__name__} is no verdict")
         if isinstance(verdict, Deny):

@@ -13,10 +13,11 @@ import difflib
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 
 from .errors import EncodingError, FencedError, ProtocolError, StepError, TrioagentError
@@ -125,6 +126,7 @@ class Loop:
         transcript and the usage as far as they came.
         """
         agent = self._agent
+        await trio.lowlevel.checkpoint()
         with agent.spans.run(agent.name) as span:
             self._began = trio.current_time()
             begun = await self._runner.begin(start)
@@ -145,7 +147,11 @@ class Loop:
                 raise
             finally:
                 span.ended(self._iterations, self._replayed, self.usage)
-            await self._runner.end(state)
+            try:
+                await self._runner.end(state)
+            except TrioagentError as exc:
+                exc.transcript, exc.usage = self.transcript, self.usage
+                raise
             self._show(Done(state))
             return state
 
@@ -385,7 +391,7 @@ class Loop:
             return encode(result)
 
         if known is not None:
-            step = replace(step, effect="read")
+            step = msgspec.structs.replace(step, effect="read")
         return _Job(planned, step, body, known is not None)
 
 

@@ -18,8 +18,8 @@ orders, limits and resumes:
 1.  The transcript is always one that `check_transcript` takes, and only ever grows.
 2.  The system prompt is its first message, once, or nowhere.
 3.  Model call `max_iter + 1` since the last user message is never asked for.
-4.  No call is planned while more than `max_tokens` are used, nor in a turn that would take the
-    calls past `max_tool_calls`.
+4.  No call is planned to run while more than `max_tokens` are used, nor in a turn that would take
+    the calls past `max_tool_calls`.
 5.  A turn is planned only when every call in it is allowed, approved, denied or known to fail;
     a denied call is planned as denied.
 6.  Results stand in call order, whatever order they finished in.
@@ -410,17 +410,17 @@ class Machine:
         # A decision is for the calls that waited, never for an equal call of a later turn.
         decisions = self._decisions if self._decisions.iter == asked.iter else NO_DECISIONS
         markers = _markers(asked.calls, verdicts)
-        known = markers.keys() | {default_marker(call) for call in asked.calls.values()}
-        if self._must_match and not decisions.markers <= known:
-            raise NotPendingError(min(decisions.markers - known), sorted(markers))
-        marker_of = {index: marker for marker, index in markers.items()}
+        # The marker of a call that today's policy decides by itself is known, though of no use.
+        if self._must_match and (unknown := decisions.markers - set(markers.values())):
+            waiting = [m for i, m in markers.items() if isinstance(verdicts.get(i), NeedApproval)]
+            raise NotPendingError(min(unknown), waiting)
         planned: list[Planned] = []
         pending: list[Pending] = []
         for index, call in asked.calls.items():
             verdict = verdicts.get(index, ALLOW)
             denied_by = "policy"
             if isinstance(verdict, NeedApproval):
-                marker = marker_of[index]
+                marker = markers[index]
                 if marker in decisions.denied:
                     verdict, denied_by = Deny(decisions.denied[marker]), "a person"
                 elif marker in decisions.approved:
@@ -484,21 +484,22 @@ def _with_system(transcript: Sequence[Message], system: str) -> list[Message]:
     return messages
 
 
-def _markers(calls: Mapping[int, ToolCall], verdicts: Mapping[int, Verdict]) -> dict[str, int]:
-    """The marker of every call that needs approval, to its index.
+def _markers(calls: Mapping[int, ToolCall], verdicts: Mapping[int, Verdict]) -> dict[int, str]:
+    """The marker of every call by its index, each one different.
 
     Equal calls are counted over the whole turn, so that a marker stays the same when its twin is
     approved and has started.
     """
-    markers: dict[str, int] = {}
-    equal: dict[str, int] = {}
+    markers: dict[int, str] = {}
     for index, call in calls.items():
         verdict = verdicts.get(index, ALLOW)
         given = verdict.marker if isinstance(verdict, NeedApproval) else None
-        base = default_marker(call) if given is None else given
-        equal[base] = equal.get(base, 0) + 1
-        if isinstance(verdict, NeedApproval):
-            markers[base if equal[base] == 1 else f"{base}-{equal[base]}"] = index
+        base = marker = default_marker(call) if given is None else given
+        number = 1
+        while marker in markers.values():
+            number += 1
+            marker = f"{base}-{number}"
+        markers[index] = marker
     return markers
 
 

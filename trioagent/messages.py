@@ -229,11 +229,10 @@ def check_transcript(transcript: Sequence[Message]) -> None:
     """
     seen: set[str] = set()
     open_calls: dict[str, str] = {}
-    turn: set[str] = set()
     for position, message in enumerate(transcript):
         if type(message) is ToolMessage:
             if message.call_id not in open_calls:
-                what = "is answered twice" if message.call_id in turn else "was never made"
+                what = "is answered twice" if message.call_id in seen else "was never made"
                 raise TranscriptError(
                     f"message {position}: the tool message answers call {message.call_id!r}, "
                     f"which {what}; keep each call with exactly one result, in its own turn"
@@ -252,7 +251,6 @@ def check_transcript(transcript: Sequence[Message]) -> None:
         if type(message) is SystemMessage and position != 0:
             raise TranscriptError(f"message {position}: a system message stands only first")
         if type(message) is AssistantMessage:
-            turn = set()
             for call in message.tool_calls:
                 if not call.id or call.id in seen:
                     raise TranscriptError(
@@ -260,7 +258,6 @@ def check_transcript(transcript: Sequence[Message]) -> None:
                         "every call of a transcript has an id of its own"
                     )
                 seen.add(call.id)
-                turn.add(call.id)
                 open_calls[call.id] = call.name
 
 

@@ -72,6 +72,8 @@ class Claim:
     async def refresh(self) -> None:
         """Take in what others recorded of this run meanwhile: approvals and denials."""
         owner = self.owner
+        if not any(scope.pending for scope in self.fold.scopes.values()):
+            return  # an owned run takes no other records of others
 
         def load(connection: apsw.Connection) -> list[Record]:
             records, owner.seen = sqlite.load(connection, owner.number, owner.seen)

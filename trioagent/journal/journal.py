@@ -114,20 +114,8 @@ class Journal:
         """
         check_run_id(run_id)
 
-        def take(connection: apsw.Connection) -> tuple[Owner, Fold, int]:
-            known = sqlite.find_run(connection, run_id)
-            if known is not None and not take_over and self._is_owned(known):
-                raise RunOwnedError(run_id, "claimed")
-            row = sqlite.next_epoch(connection, run_id)
-            owner = Owner(run_id, row.number, row.epoch)
-            records, owner.seen = sqlite.load(connection, row.number)
-            state = fold(records)
-            place = lock_place(row.number, row.epoch)
-            if not self._locks.acquire(place):
-                raise RunOwnedError(run_id, "claimed")
-            return owner, state, place
-
-        owner, state, place = await self._taken(take)
+        owner, state = await self._take(run_id, take_over)
+        place = lock_place(owner.number, owner.epoch)
         claim = Claim(self._writer, owner, state, Holds(partial(self._locks.release, place)))
         try:
             yield Run(claim)
@@ -137,20 +125,36 @@ class Journal:
         else:
             await _close(claim, None)
 
-    async def _taken(
-        self, take: Callable[[apsw.Connection], tuple[Owner, Fold, int]]
-    ) -> tuple[Owner, Fold, int]:
-        """Commit the claim; the lock is let go where the commit fails."""
+    async def _take(self, run_id: str, take_over: bool) -> tuple[Owner, Fold]:
+        """Lock the run and raise its epoch; the lock is let go where that is not committed."""
         self._check_open()
         places: list[int] = []
 
-        def noted(connection: apsw.Connection) -> tuple[Owner, Fold, int]:
-            taken = take(connection)
-            places.append(taken[2])
-            return taken
+        def lock(row: RunRow) -> Owner:
+            place = lock_place(row.number, row.epoch)
+            if not self._locks.acquire(place):
+                raise RunOwnedError(run_id, "claimed")
+            places.append(place)
+            return Owner(run_id, row.number, row.epoch)
+
+        def take_new(connection: apsw.Connection) -> Owner | None:
+            known = sqlite.find_run(connection, run_id)
+            return None if known else lock(sqlite.next_epoch(connection, run_id))
+
+        def take(connection: apsw.Connection) -> tuple[Owner, Fold]:
+            known = sqlite.find_run(connection, run_id)
+            if known is not None and not take_over and self._is_owned(known):
+                raise RunOwnedError(run_id, "claimed")
+            row = sqlite.next_epoch(connection, run_id)
+            records, seen = sqlite.load(connection, row.number)
+            state = fold(records)
+            owner = lock(row)
+            owner.seen = seen
+            return owner, state
 
         try:
-            return await self._writer.transact(noted, sync=False)
+            owner = await self._writer.transact_here(take_new)
+            return (owner, Fold()) if owner else await self._writer.transact(take, sync=False)
         except BaseException:
             for place in places:
                 self._locks.release(place)

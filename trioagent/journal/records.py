@@ -154,7 +154,7 @@ def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
         right = _checksum(run, seq, epoch, kind, at, step, tag, data, blob) == total
     except (TypeError, AttributeError):
         right = False
-    if not right or not 1 <= kind <= len(KINDS):
+    if not right or (data is None) is (blob is None) or not 1 <= kind <= len(KINDS):
         raise JournalCorruptError(f"record {seq} fails its checksum; nothing was changed")
     if blob is not None:
         data = blobs.get(blob)

@@ -111,6 +111,8 @@ class Writer:
         while self._committed < place:
             if self._busy:
                 await self._turn.wait()
+                # Whom the last commit let go on may have more to record in this tick.
+                await trio.lowlevel.cancel_shielded_checkpoint()
                 continue
             self.check(owner)
             if self._must_sync or not self._commit_here():
@@ -136,6 +138,7 @@ class Writer:
         await self._bring_home()
         self.check(owner)
 
+    @trio.lowlevel.enable_ki_protection
     async def transact(self, action: Callable[[apsw.Connection], _T], *, sync: bool) -> _T:
         """Run `action` in a transaction of its own, in a thread.
 
@@ -156,6 +159,24 @@ class Writer:
             raise sqlite.translate(exc, str(self._path)) from exc
         finally:
             self._pass_turn()
+
+    async def transact_here(self, action: Callable[[apsw.Connection], _T]) -> _T:
+        """`transact` for a small action without a sync, on the loop's thread if it may."""
+        while self._busy:
+            await self._turn.wait()
+        connection = self._connection
+        connection.set_busy_timeout(0)
+        try:
+            self._set_sync(False)
+            with sqlite.transaction(connection):
+                return action(connection)
+        except apsw.BusyError:
+            pass
+        except apsw.Error as exc:
+            raise sqlite.translate(exc, str(self._path)) from exc
+        finally:
+            connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
+        return await self.transact(action, sync=False)
 
     @trio.lowlevel.enable_ki_protection
     def _commit_here(self) -> bool:
@@ -214,6 +235,7 @@ class Writer:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
             self._syncing = sync
 
+    @trio.lowlevel.enable_ki_protection
     async def _bring_home(self) -> None:
         """Move a long log into the database, in a thread; others go on appending meanwhile."""
         if self._frames <= CHECKPOINT_FRAMES or self._busy:
