@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "parallel calls unbounded",
         "loop.py",
-        "trio.CapacityLimiter(self._agent.max_parallel_tools)",
-        "trio.CapacityLimiter(len(jobs))",
+        "trio.CapacityLimiter(agent.max_parallel_tools)",
+        "trio.CapacityLimiter(1000)",
         ("test_loop.py::test_six_calls_under_a_bound_of_two_run_by_two_and_return_in_call_order",),
     ),
     Mutant(
@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "denied tool runs",
         "loop.py",
-        "elif isinstance(planned.verdict, Deny):",
-        "elif isinstance(planned.verdict, Deny) and tool is None:",
+        "if isinstance(planned.verdict, Deny):",
+        "if isinstance(planned.verdict, Deny) and self.tool is None:",
         ("test_loop.py::test_a_denied_call_never_runs_and_the_model_reads_why",),
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "a resumed run asks the model again",
         "machine.py",
-        'self._take_turn("begin")',
+        'self._take_turn("begin", reply, reply.tool_calls, done)',
         'self._go("begin", Phase.READY)',
         ("test_loop.py::test_unanswered_calls_run_without_asking_the_model_first",),
     ),
@@ -174,11 +174,11 @@ MUTANTS = (
         "a runner's refusal shown to the model as a tool error",
         "loop.py",
         """\
-            data = await self._runner.run_step(job.step, job.body)
+            data = await runner.run_step(job.step, job.body)
 """,
         """\
             try:
-                data = await self._runner.run_step(job.step, job.body)
+                data = await runner.run_step(job.step, job.body)
             except StepError as exc:
                 data = encode(error_result(str(exc)))
 """,

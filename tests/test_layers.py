@@ -21,6 +21,7 @@ PURE = [
         "errors",
         "gate",
         "budget",
+        "actions",
         "effects",
         "machine",
         "provider",

@@ -55,8 +55,8 @@ from trioagent import (
     UsageReported,
     tool,
 )
+from trioagent.actions import Decisions
 from trioagent.errors import EncodingError, ProtocolError
-from trioagent.machine import Decisions
 from trioagent.messages import decode_result
 from trioagent.provider import Emit
 from trioagent.providers import Scripted

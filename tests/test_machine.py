@@ -29,8 +29,7 @@ from trioagent import (
     Usage,
     UserMessage,
 )
-from trioagent.machine import (
-    TRANSITIONS,
+from trioagent.actions import (
     Action,
     AskGate,
     AskModel,
@@ -41,12 +40,11 @@ from trioagent.machine import (
     Fed,
     Finished,
     Judged,
-    Machine,
-    Phase,
     Planned,
     Replied,
     RunTurn,
 )
+from trioagent.machine import TRANSITIONS, Machine, Phase
 from trioagent.messages import check_transcript, error_result
 
 from .scripts import ASK, DENY, MAIL, MAIL_MARKER, call, calling, roles, saying, tokens, user

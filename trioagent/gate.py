@@ -69,15 +69,19 @@ def judge(gates: Sequence[Gate], call: ToolCall, context: CallContext) -> Verdic
         try:
             verdict = gate.check(call, context)
         except Exception as exc:
-            text = str(exc).encode("utf-8", "backslashreplace").decode()
-            verdict = Deny(f"gate error: {type(exc).__name__}: {text}")
+            verdict = Deny(f"gate error: {type(exc).__name__}: {exc}")
         if not isinstance(verdict, Allow | Deny | NeedApproval):
             verdict = Deny(f"gate error: {type(verdict).__name__} is no verdict")
         if isinstance(verdict, Deny):
-            return verdict
+            return Deny(_recordable(verdict.reason))
         if isinstance(verdict, NeedApproval) and isinstance(worst, Allow):
-            worst = verdict
+            worst = NeedApproval(_recordable(verdict.reason), verdict.marker)
     return worst
+
+
+def _recordable(reason: str) -> str:
+    """`reason` with what UTF-8 has no form for escaped: a policy must not fail for its wording."""
+    return reason.encode("utf-8", "backslashreplace").decode()
 
 
 def default_marker(call: ToolCall) -> str:

@@ -13,13 +13,25 @@ import difflib
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
+from .actions import (
+    AskGate,
+    AskModel,
+    Broke,
+    End,
+    Expired,
+    Finished,
+    Judged,
+    Planned,
+    Replied,
+    RunTurn,
+)
+from .arguments import ArgumentsError
 from .errors import EncodingError, FencedError, ProtocolError, StepError, TrioagentError
 from .events import (
     Done,
@@ -32,20 +44,8 @@ from .events import (
     ToolFinished,
     UsageReported,
 )
-from .gate import ALLOW, Allow, CallContext, Deny, judge
-from .machine import (
-    AskGate,
-    AskModel,
-    Broke,
-    End,
-    Expired,
-    Finished,
-    Judged,
-    Machine,
-    Planned,
-    Replied,
-    RunTurn,
-)
+from .gate import Allow, CallContext, Deny, judge
+from .machine import Machine
 from .messages import (
     AssistantMessage,
     Message,
@@ -59,8 +59,9 @@ from .messages import (
     error_result,
 )
 from .provider import CallOptions, Request
+from .rendering import render
 from .steps import Applied, Failure, Resolution, Start, Step, StepContext, StepRunner
-from .tools import ArgumentsError, Tool, render
+from .tools import Tool
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -76,14 +77,51 @@ EFFECTS_UNKNOWN = encode(
 _AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
 class _Job:
-    """One call of a turn that is not recorded yet, with the work that it takes."""
+    """One call of a turn that is not recorded yet: its step, and the body that makes its outcome.
 
-    planned: Planned
-    step: Step
-    body: Callable[[StepContext], Awaitable[bytes]]
-    instant: bool
+    What is `known` without running anything takes no slot, and its step has no effect.
+    """
+
+    __slots__ = ("agent", "arguments", "deps", "known", "planned", "step", "tainted", "tool")
+
+    def __init__(self, loop: Loop, planned: Planned, step: Step, tainted: bool) -> None:
+        self.agent = loop.agent
+        self.deps = loop.deps
+        self.planned = planned
+        self.step = step
+        self.tainted = tainted
+        self.tool = self.agent.tools.get(planned.call.name)
+        self.arguments: dict[str, Any] = {}
+        self.known = self._known()
+        if self.known is not None:
+            self.step = msgspec.structs.replace(step, effect="read")
+
+    def _known(self) -> ToolResult | None:
+        planned, call = self.planned, self.planned.call
+        if planned.problem:
+            return error_result(planned.problem)
+        if isinstance(planned.verdict, Deny):
+            return denied_result(planned.denied_by, planned.verdict.reason)
+        if self.tool is None:
+            return error_result(_unknown_tool(call.name, list(self.agent.tools)))
+        try:
+            self.arguments = self.tool.parse(call.arguments)
+        except ArgumentsError as exc:
+            return error_result(str(exc))
+        return None
+
+    async def body(self, context: StepContext) -> bytes:
+        """Run the tool, unless its result is known."""
+        with self.agent.spans.tool_call(self.planned.call) as span:
+            result = self.known
+            if result is None:
+                assert self.tool is not None
+                result = await self.tool.run(
+                    self.arguments, context, tainted=self.tainted, deps=self.deps
+                )
+            span.finished(result.outcome)
+        return encode(result)
 
 
 class Loop:
@@ -99,11 +137,12 @@ class Loop:
         emit: Callable[[Event], None] | None,
         deps: Any,
     ) -> None:
-        self._agent = agent
+        self.agent = agent
+        self.deps = deps
         self._runner = runner
         self._emit = emit
-        self._deps = deps
         self._machine: Machine | None = None
+        self._limiter = trio.CapacityLimiter(agent.max_parallel_tools)
         self._run_id = ""
         self._earlier = self._began = 0.0
         self._digest = hashlib.sha256()
@@ -125,7 +164,7 @@ class Loop:
         Cancellation: recorded as the run's end, then goes on untouched.  A failure carries the
         transcript and the usage as far as they came.
         """
-        agent = self._agent
+        agent = self.agent
         await trio.lowlevel.checkpoint()
         with agent.spans.run(agent.name) as span:
             self._began = trio.current_time()
@@ -156,21 +195,21 @@ class Loop:
             return state
 
     async def _until_end(self, machine: Machine) -> State:
+        timed = self.agent.budget.max_seconds is not None
         while True:
-            match machine.next_action(self._seconds()):
-                case AskModel() as action:
-                    await trio.lowlevel.checkpoint()
-                    await self._ask_model(machine, action)
-                case AskGate() as action:
-                    machine.feed(Judged(self._ask_gate(action)))
-                case RunTurn() as action:
-                    await self._turn(machine, action)
-                case End(state):
-                    if isinstance(state, Suspended):
-                        self._trace_pending(state)
-                    return state
-                case None:
-                    raise AssertionError("a failed run goes nowhere")
+            action = machine.next_action(self._seconds() if timed else 0.0)
+            if isinstance(action, AskModel):
+                await trio.lowlevel.checkpoint()
+                await self._ask_model(machine, action)
+            elif isinstance(action, AskGate):
+                machine.feed(Judged(self._ask_gate(action)))
+            elif isinstance(action, RunTurn):
+                await self._turn(machine, action)
+            else:
+                assert isinstance(action, End)  # a failure is raised and asks for no more
+                if isinstance(action.state, Suspended):
+                    self._trace_pending(action.state)
+                return action.state
 
     async def _failed(self, exc: BaseException) -> None:
         if self._machine is not None and not self._machine.ended:
@@ -202,7 +241,7 @@ class Loop:
     # -- the model --------------------------------------------------------------------------------
 
     async def _ask_model(self, machine: Machine, action: AskModel) -> None:
-        agent, live = self._agent, False
+        agent, live = self.agent, False
         options = agent.options
         if action.iter > 1 and options.tool_choice not in (_AUTO, "none"):
             options = CallOptions(
@@ -225,7 +264,7 @@ class Loop:
         self._iterations += 1
         try:
             data = await self._runner.run_step(step, body)
-        except _DeadlineError:
+        except DeadlineError:
             machine.feed(Expired(self._seconds()))
             return
         reply = decode_assistant(data)
@@ -242,108 +281,121 @@ class Loop:
 
     async def _complete(self, request: Request) -> AssistantMessage:
         emit = _ignore if self._emit is None else self._emit
-        provider, limit = self._agent.provider, self._agent.budget.max_seconds
+        provider, limit = self.agent.provider, self.agent.budget.max_seconds
         if limit is None:
             return await provider.complete(request, emit)
         with trio.CancelScope(deadline=trio.current_time() + limit - self._seconds()):
             return await provider.complete(request, emit)
-        raise _DeadlineError
+        raise DeadlineError
 
     def _note(self, data: bytes) -> None:
         """Chain recorded bytes into the digest that later requests are compared by."""
-        self._digest.update(len(data).to_bytes(8, "big"))
+        self._digest.update(b"%d:" % len(data))
         self._digest.update(data)
 
     # -- the gate ---------------------------------------------------------------------------------
 
     def _ask_gate(self, action: AskGate) -> dict[int, Any]:
-        """The verdict on every call of a known tool whose decision is not recorded already."""
-        agent = self._agent
+        """The verdict on every call of a known tool whose decision is not recorded already; what
+        is left out is allowed."""
+        agent = self.agent
+        if not agent.gates:
+            return {}
         context = CallContext(action.tainted, action.iter, self._run_id)
         return {
             index: judge(agent.gates, call, context)
-            if agent.gates
-            and call.name in agent.tools
-            and not self._runner.recorded(action.steps[index])
-            else ALLOW
             for index, call in action.calls.items()
+            if call.name in agent.tools and not self._runner.recorded(action.steps[index])
         }
 
     def _trace_pending(self, state: Suspended) -> None:
         for pending in state.pending:
-            with self._agent.spans.tool_call(pending.call) as span:
+            with self.agent.spans.tool_call(pending.call) as span:
                 span.finished("needs_approval")
 
     # -- a turn -----------------------------------------------------------------------------------
 
     async def _turn(self, machine: Machine, action: RunTurn) -> None:
         """Ask the runner for every call first: where it refuses one, nothing of the turn starts."""
+        runner, request = self._runner, self._digest.digest()
         outcomes: dict[int, bytes] = {}
-        request = self._digest.digest()
         jobs: list[_Job] = []
         for planned in action.calls:
             step = self._step(planned, request)
-            data = await self._runner.replay(step)
+            data = await runner.replay(step)
             if data is None:
-                jobs.append(self._job(planned, step, action.tainted))
+                jobs.append(_Job(self, planned, step, action.tainted))
             else:
                 outcomes[planned.index] = data
         recorded = {index: decode_result(data) for index, data in outcomes.items()}
-        for planned in action.calls:
-            self._show_called(planned, recorded.get(planned.index))
+        if self._emit is not None:
+            for planned in action.calls:
+                self._show_called(planned, recorded.get(planned.index))
 
-        def finish(planned: Planned, result: ToolResult, *, replayed: bool) -> None:
-            self._show(ToolFinished(result.answering(planned.call), planned.index, replayed))
-            machine.feed(Finished(planned.index, result))
+        def finish(planned: Planned, result: ToolResult, replayed: bool) -> None:
+            index = planned.index
+            if self._emit is not None:
+                self._emit(ToolFinished(result.answering(planned.call), index, replayed))
+            machine.feed(Finished(index, result))
 
         async def work(job: _Job) -> None:
-            data = await self._runner.run_step(job.step, job.body)
+            data = await runner.run_step(job.step, job.body)
             outcomes[job.planned.index] = data
-            finish(job.planned, decode_result(data), replayed=False)
+            finish(job.planned, decode_result(data), False)
 
         for planned in action.calls:
             if planned.index in recorded:
                 self._replayed += 1
-                finish(planned, recorded[planned.index], replayed=True)
+                finish(planned, recorded[planned.index], True)
         for job in jobs:
-            if job.instant:
+            if job.known is not None:
                 await work(job)
-        await self._in_parallel([job for job in jobs if not job.instant], work)
+        waiting = [job for job in jobs if job.known is None]
+        if waiting:
+            await self._in_parallel(waiting, work)
         for index in sorted(outcomes):
             self._note(outcomes[index])
 
     def _show_called(self, planned: Planned, recorded: ToolResult | None) -> None:
         """The event of a call; a recorded denial is told as the denial that it was."""
-        if self._emit is None:
-            return
         verdict: Allow | Deny = planned.verdict
         if recorded is not None and recorded.outcome == "denied":
             verdict = Deny(recorded.reason)
-        self._emit(ToolCalled(planned.call, verdict, planned.index, recorded is not None))
+        self._show(ToolCalled(planned.call, verdict, planned.index, recorded is not None))
 
     async def _in_parallel(self, jobs: list[_Job], work: Callable[[_Job], Awaitable[None]]) -> None:
-        """Run `jobs`, so many at once as the agent allows.
+        """Run `jobs`, so many at once as the agent allows, each begun in call order.
 
         A job whose step could not run stops those that still wait for a slot; those already
         running finish and are recorded, then the first failure in call order is raised, bare.
         """
-        if not jobs:
-            return
-        limiter = trio.CapacityLimiter(self._agent.max_parallel_tools)
+        limiter = self._limiter
         failures: dict[int, BaseException] = {}
 
         async def attempt(job: _Job) -> None:
             try:
-                async with limiter:
-                    if not failures:
-                        await work(job)
+                await work(job)
             except Exception as exc:
                 failures[job.planned.index] = exc
+            finally:
+                limiter.release_on_behalf_of(job)
 
         try:
             async with trio.open_nursery() as nursery:
                 for job in jobs:
-                    nursery.start_soon(attempt, job)
+                    # The slot is taken here and not in the task, since Trio starts tasks in any
+                    # order: a write's intent is recorded in its task, so only once it has a slot.
+                    if limiter.available_tokens:
+                        limiter.acquire_on_behalf_of_nowait(job)
+                    else:
+                        await limiter.acquire_on_behalf_of(job)
+                    if failures:
+                        limiter.release_on_behalf_of(job)
+                        break
+                    if job is jobs[-1]:
+                        await attempt(job)  # this task would only wait for the others
+                    else:
+                        nursery.start_soon(attempt, job)
         except BaseExceptionGroup as group:
             # What is no Exception: a cancellation, Ctrl-C, SystemExit, a tool's odd BaseException.
             raise _foremost(group) from None
@@ -351,7 +403,7 @@ class Loop:
             raise failures[min(failures)]
 
     def _step(self, planned: Planned, request: bytes) -> Step:
-        agent = self._agent
+        agent = self.agent
         tool = agent.tools.get(planned.call.name)
         if tool is None:
             return Step(planned.step, "tool", "write", request)
@@ -361,41 +413,8 @@ class Loop:
             reconcile = partial(_reconcile, tool, planned.call.arguments)
         return Step(planned.step, "tool", tool.effect, request, reconcile, unknown)
 
-    def _job(self, planned: Planned, step: Step, tainted: bool) -> _Job:
-        """The work of a call.  A result that is known without running anything has no effect, so
-        its step is a read and takes no slot."""
-        agent, call = self._agent, planned.call
-        tool = agent.tools.get(call.name)
-        arguments: dict[str, Any] = {}
-        known: ToolResult | None = None
-        if planned.problem:
-            known = error_result(planned.problem)
-        elif isinstance(planned.verdict, Deny):
-            known = denied_result(planned.denied_by, planned.verdict.reason)
-        elif tool is None:
-            known = error_result(_unknown_tool(call.name, list(agent.tools)))
-        else:
-            try:
-                arguments = tool.parse(call.arguments)
-            except ArgumentsError as exc:
-                known = error_result(str(exc))
 
-        async def body(context: StepContext) -> bytes:
-            with agent.spans.tool_call(call) as span:
-                if known is not None:
-                    result = known
-                else:
-                    assert tool is not None
-                    result = await tool.run(arguments, context, tainted=tainted, deps=self._deps)
-                span.finished(result.outcome)
-            return encode(result)
-
-        if known is not None:
-            step = msgspec.structs.replace(step, effect="read")
-        return _Job(planned, step, body, known is not None)
-
-
-class _DeadlineError(Exception):
+class DeadlineError(Exception):
     """The run's deadline ended a model call."""
 
 
@@ -428,5 +447,5 @@ async def _reconcile(tool: Tool, arguments: str, key: str) -> Resolution:
     answer = tool.reconcile(tool.parse(arguments), key)
     resolution = await answer if inspect.isawaitable(answer) else answer
     if isinstance(resolution, Applied):
-        return Applied(encode(render(resolution.result)))
+        return Applied(encode(render(resolution.result, tool.max_result_chars)))
     return resolution

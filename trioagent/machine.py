@@ -33,16 +33,31 @@ What it leaves out: how a call is run, recorded or shown; whether a recorded one
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
 
 import msgspec
 
+from .actions import (
+    NO_DECISIONS,
+    Action,
+    AskGate,
+    AskModel,
+    Decisions,
+    End,
+    Expired,
+    Fed,
+    Finished,
+    Judged,
+    Planned,
+    Replied,
+    RunTurn,
+)
 from .budget import UNLIMITED, Budget
 from .errors import NotPendingError, TranscriptError
 from .events import Answered, Halted, HaltReason, Pending, State, Suspended
-from .gate import ALLOW, Allow, Deny, NeedApproval, Verdict, default_marker
+from .gate import ALLOW, Deny, NeedApproval, Verdict, default_marker
 from .messages import (
     AssistantMessage,
     Message,
@@ -63,7 +78,7 @@ CUT_REPLY = (
 )
 
 
-class Phase(enum.Enum):
+class Phase(enum.StrEnum):
     """Where a run stands."""
 
     START = "start"
@@ -76,91 +91,6 @@ class Phase(enum.Enum):
     SUSPENDED = "suspended"
     FAILED = "failed"
 
-
-# -- what is fed back -----------------------------------------------------------------------------
-
-
-class Replied(msgspec.Struct, frozen=True):
-    """The model's reply, its ids already unique (`Machine.adopted`)."""
-
-    message: AssistantMessage
-
-
-class Expired(msgspec.Struct, frozen=True):
-    """The deadline ended the model call; `seconds` is what the run has used."""
-
-    seconds: float
-
-
-class Judged(msgspec.Struct, frozen=True):
-    """The gate's verdicts by index in the turn."""
-
-    verdicts: Mapping[int, Verdict]
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """The call at `index` ended with `result`."""
-
-    index: int
-    result: ToolResult
-
-
-class Broke(msgspec.Struct, frozen=True):
-    """A step could not run, or the model call failed."""
-
-
-Fed: TypeAlias = Replied | Expired | Judged | Finished | Broke
-
-# -- what to do -----------------------------------------------------------------------------------
-
-
-class AskModel(msgspec.Struct, frozen=True):
-    """Call the model with `messages`, as step `step`; `iter` counts from 1."""
-
-    iter: int
-    step: str
-    messages: tuple[Message, ...]
-
-
-class AskGate(msgspec.Struct, frozen=True):
-    """Put these calls, by index, to the gate; `steps` are their names."""
-
-    iter: int
-    calls: Mapping[int, ToolCall]
-    steps: Mapping[int, str]
-    tainted: bool
-
-
-class Planned(msgspec.Struct, frozen=True):
-    """One call of a turn.
-
-    `verdict` is `Allow` or `Deny`; `denied_by` says whose denial it is; with a `problem` the call
-    is not run and the problem is its error result.
-    """
-
-    index: int
-    step: str
-    call: ToolCall
-    verdict: Allow | Deny = ALLOW
-    denied_by: str = "policy"
-    problem: str = ""
-
-
-class RunTurn(msgspec.Struct, frozen=True):
-    """Run these calls, at most so many at once as the shell allows."""
-
-    iter: int
-    calls: tuple[Planned, ...]
-    tainted: bool
-
-
-class End(msgspec.Struct, frozen=True):
-    """The run ended as expected."""
-
-    state: State
-
-
-Action: TypeAlias = AskModel | AskGate | RunTurn | End
 
 TRANSITIONS: Mapping[Phase, Mapping[str, tuple[Phase, ...]]] = {
     Phase.START: {
@@ -180,26 +110,6 @@ TRANSITIONS: Mapping[Phase, Mapping[str, tuple[Phase, ...]]] = {
     Phase.SUSPENDED: {},
     Phase.FAILED: {},
 }
-
-
-class Decisions(msgspec.Struct, frozen=True):
-    """What people decided about the calls that wait in iteration `iter`, by marker.
-
-    With `iter` 0 they are about the unanswered calls at the transcript's end, and a marker that
-    none of those has is an error.
-    """
-
-    iter: int = 0
-    approved: frozenset[str] = frozenset()
-    denied: Mapping[str, str] = {}
-
-    @property
-    def markers(self) -> frozenset[str]:
-        """Every marker that was decided."""
-        return self.approved | self.denied.keys()
-
-
-NO_DECISIONS = Decisions()
 
 
 class Machine:
@@ -240,6 +150,7 @@ class Machine:
         self._decisions = decisions
         self._phase = Phase.START
         self._action: Action | None = None
+        self._turn: tuple[ToolCall, ...] = ()
         self._results: dict[int, ToolResult] = {}
         self._ids: set[str] = set()
         self._tainted = False
@@ -310,7 +221,8 @@ class Machine:
             self._decisions = msgspec.structs.replace(self._decisions, iter=self._replies)
             self._must_match = True
         if waiting:
-            self._take_turn("begin")
+            reply, done = self._last_turn()
+            self._take_turn("begin", reply, reply.tool_calls, done)
         elif type(last) is AssistantMessage:
             self._end("begin", Phase.ANSWERED, self._answered(last))
         else:
@@ -342,20 +254,19 @@ class Machine:
         """
         if type(fed).__name__ not in TRANSITIONS[self._phase]:
             raise RuntimeError(f"a run that is {self._phase.value} takes no {type(fed).__name__}")
-        match fed:
-            case Replied():
-                self._replied(fed.message)
-            case Expired():
-                limit = self._budget.max_seconds
-                assert limit is not None
-                self._halt("Expired", "deadline", fed.seconds, limit)
-            case Judged():
-                self._judged(fed.verdicts)
-            case Finished():
-                self._finished(fed)
-            case Broke():
-                self._action = None
-                self._go("Broke", Phase.FAILED)
+        if isinstance(fed, Finished):
+            self._finished(fed.index, fed.result)
+        elif isinstance(fed, Replied):
+            self._replied(fed.message)
+        elif isinstance(fed, Judged):
+            self._judged(fed.verdicts)
+        elif isinstance(fed, Expired):
+            limit = self._budget.max_seconds
+            assert limit is not None
+            self._halt("Expired", "deadline", fed.seconds, limit)
+        else:
+            self._action = None
+            self._go("Broke", Phase.FAILED)
 
     def _replied(self, message: AssistantMessage) -> None:
         calls = message.tool_calls
@@ -365,21 +276,21 @@ class Machine:
         self._usage += message.usage
         self._ids.update([call.id for call in calls])
         if calls:
-            self._take_turn("Replied")
+            self._take_turn("Replied", message, calls, {})
         else:
             self._end("Replied", Phase.ANSWERED, self._answered(message))
 
-    def _take_turn(self, event: str) -> None:
-        """The last assistant message has calls to answer: may the turn go on at all?"""
-        reply, answers = self._turn()
-        calls = reply.tool_calls
-        done = {message.call_id: message for message in answers}
-        self._results = {
-            index: ToolResult(done[call.id].parts, done[call.id].outcome)
-            for index, call in enumerate(calls)
-            if call.id in done
-        }
-        todo = {i: call for i, call in enumerate(calls) if i not in self._results}
+    def _take_turn(
+        self,
+        event: str,
+        reply: AssistantMessage,
+        calls: tuple[ToolCall, ...],
+        done: Mapping[str, ToolResult],
+    ) -> None:
+        """The last reply has calls to answer, some of them `done`: may the turn go on at all?"""
+        self._turn = calls
+        self._results = {i: done[call.id] for i, call in enumerate(calls) if call.id in done}
+        todo = {i: call for i, call in enumerate(calls) if call.id not in done}
         steps = {i: _tool_step(self._replies, i, call.name) for i, call in todo.items()}
         budget, used = self._budget, self._usage.total_tokens
         if budget.max_tokens is not None and used > budget.max_tokens:
@@ -394,14 +305,14 @@ class Machine:
             self._go(event, Phase.JUDGING)
             self._action = AskGate(self._replies, todo, steps, self._tainted)
 
-    def _turn(self) -> tuple[AssistantMessage, list[ToolMessage]]:
-        """The last assistant message and the tool messages after it."""
-        answers: list[ToolMessage] = []
+    def _last_turn(self) -> tuple[AssistantMessage, dict[str, ToolResult]]:
+        """The last assistant message, and the results after it by call id."""
+        done: dict[str, ToolResult] = {}
         for message in reversed(self._messages):
-            if type(message) is AssistantMessage:
-                return message, answers
-            assert type(message) is ToolMessage
-            answers.append(message)
+            if isinstance(message, AssistantMessage):
+                return message, done
+            assert isinstance(message, ToolMessage)
+            done[message.call_id] = ToolResult(message.parts, message.outcome)
         raise AssertionError("a turn without an assistant message")
 
     def _judged(self, verdicts: Mapping[int, Verdict]) -> None:
@@ -409,7 +320,8 @@ class Machine:
         assert type(asked) is AskGate
         # A decision is for the calls that waited, never for an equal call of a later turn.
         decisions = self._decisions if self._decisions.iter == asked.iter else NO_DECISIONS
-        markers = _markers(asked.calls, verdicts)
+        asks = any(isinstance(verdict, NeedApproval) for verdict in verdicts.values())
+        markers = _markers(asked.calls, verdicts) if asks or self._must_match else {}
         # The marker of a call that today's policy decides by itself is known, though of no use.
         if self._must_match and (unknown := decisions.markers - set(markers.values())):
             waiting = [m for i, m in markers.items() if isinstance(verdicts.get(i), NeedApproval)]
@@ -436,17 +348,16 @@ class Machine:
             self._go("Judged", Phase.ACTING)
             self._action = RunTurn(asked.iter, tuple(planned), asked.tainted)
 
-    def _finished(self, fed: Finished) -> None:
+    def _finished(self, index: int, result: ToolResult) -> None:
         """A result counts once, and only for a call of the turn; the turn is told when whole."""
-        reply, _ = self._turn()
-        calls = reply.tool_calls
-        if fed.index in self._results or not 0 <= fed.index < len(calls):
-            raise RuntimeError(f"call {fed.index} of the turn is not running")
-        self._results[fed.index] = fed.result
-        if len(self._results) < len(calls):
+        calls, results = self._turn, self._results
+        if index in results or not 0 <= index < len(calls):
+            raise RuntimeError(f"call {index} of the turn is not running")
+        results[index] = result
+        if len(results) < len(calls):
             self._go("Finished", Phase.ACTING)
             return
-        while type(self._messages[-1]) is ToolMessage:
+        while isinstance(self._messages[-1], ToolMessage):
             self._messages.pop()
         self._messages.extend(
             [self._results[index].answering(call) for index, call in enumerate(calls)]
@@ -491,21 +402,28 @@ def _markers(calls: Mapping[int, ToolCall], verdicts: Mapping[int, Verdict]) -> 
     approved and has started.
     """
     markers: dict[int, str] = {}
+    taken: set[str] = set()
     for index, call in calls.items():
         verdict = verdicts.get(index, ALLOW)
         given = verdict.marker if isinstance(verdict, NeedApproval) else None
         base = marker = default_marker(call) if given is None else given
         number = 1
-        while marker in markers.values():
+        while marker in taken:
             number += 1
             marker = f"{base}-{number}"
+        taken.add(marker)
         markers[index] = marker
     return markers
+
+
+def _tool_step(iteration: int, index: int, name: str) -> str:
+    return f"tool/{iteration}/{index}/{_safe(name)}"
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def _tool_step(iteration: int, index: int, name: str) -> str:
-    """The step of one call; a name the model made up is cut to what a step name may hold."""
-    return f"tool/{iteration}/{index}/{_UNSAFE.sub('_', name)[:64]}"
+@functools.lru_cache(maxsize=256)
+def _safe(name: str) -> str:
+    """A name that the model made up is cut to what a step name may hold."""
+    return _UNSAFE.sub("_", name)[:64]

@@ -23,8 +23,11 @@ from .errors import EncodingError, TranscriptError
 Outcome: TypeAlias = Literal["ok", "error", "denied"]
 """How a tool call ended, as its tool message says it."""
 
-StopReason: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
-"""Why the model stopped: ``length`` means that the output limit cut the reply."""
+StopReason: TypeAlias = Literal[
+    "stop", "tool_calls", "length", "content_filter", "refusal", "pause"
+]
+"""Why the model stopped: ``length`` means that the output limit cut the reply, ``pause`` that the
+vendor wants the call to be gone on with, which its provider does, so no run ever sees it."""
 
 
 class _Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
@@ -103,8 +106,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
 
-class _Message(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True):
-    """What all messages share: the field that holds their tag."""
+class _Message(
+    msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, weakref=True
+):
+    """What all messages share: the field that holds their tag.
+
+    Weak references let an encoder keep a message's encoded form for as long as it lives.
+    """
 
 
 class SystemMessage(_Message, frozen=True, tag="system"):
@@ -125,12 +133,16 @@ class UserMessage(_Message, frozen=True, tag="user"):
 
 
 class AssistantMessage(_Message, frozen=True, tag="assistant"):
-    """One reply of the model, its parts in the order in which the model wrote them."""
+    """One reply of the model, its parts in the order in which the model wrote them.
+
+    `usage_missing`: the vendor reported no token counts, so `usage` says 0 and means unknown.
+    """
 
     parts: tuple[AssistantPart, ...] = ()
     usage: Usage = Usage()
     model: str = ""
     stop_reason: StopReason = "stop"
+    usage_missing: bool = False
 
     @property
     def text(self) -> str:
@@ -267,22 +279,22 @@ def with_unique_ids(reply: AssistantMessage, iteration: int, seen: set[str]) -> 
     The made id comes from the step's position alone (``call_<iter>_<i>``), so it is the same on a
     replay.  A vendor that reuses short ids ("grep:3" for every block) thus keeps all its calls.
     """
-    used = set(seen)
+    ids = [call.id for call in reply.tool_calls]
+    if "" not in ids and len(set(ids)) == len(ids) and seen.isdisjoint(ids):
+        return reply
+    used: set[str] = set()
     parts: list[AssistantPart] = []
-    index = changed = 0
     for part in reply.parts:
-        if type(part) is ToolCall:
+        if isinstance(part, ToolCall):
             call_id = part.id
-            if not call_id or call_id in used:
-                call_id = f"call_{iteration}_{index}"
-                while call_id in used:
+            if not call_id or call_id in seen or call_id in used:
+                call_id = f"call_{iteration}_{len(used)}"
+                while call_id in seen or call_id in used:
                     call_id += "_"
                 part = msgspec.structs.replace(part, id=call_id)
-                changed += 1
             used.add(call_id)
-            index += 1
         parts.append(part)
-    return msgspec.structs.replace(reply, parts=tuple(parts)) if changed else reply
+    return msgspec.structs.replace(reply, parts=tuple(parts))
 
 
 _encode = msgspec.json.Encoder().encode

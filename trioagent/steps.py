@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from .actions import Decisions
 from .effects import Effect
 from .errors import TranscriptError
 from .events import State
-from .machine import Decisions
 from .messages import Message
 
 StepKind: TypeAlias = Literal["llm", "tool", "step"]

@@ -100,7 +100,9 @@ async def _check_unchanged(
             )
         changed_config = config if difference is not None else b""
     if changed_input or changed_config:
-        changed = Changed(changed_config, msgspec.Raw(changed_input))
+        changed = Changed(changed_config)
+        if changed_input:  # an empty Raw would be written as nothing at all, which is no JSON
+            changed = Changed(changed_config, msgspec.Raw(changed_input))
         blob = start.config if changed_config else None
         claim.append("signal", prefix, "changed", write_data(changed), sync=True, blob=blob)
 
@@ -124,11 +126,12 @@ def _decide(claim: Claim, scope: Scope, start: Start) -> None:
 
 
 async def end_run(claim: Claim, prefix: str, end: State | Failure) -> None:
-    """Record how the run ended, unless that is what stands already."""
+    """Record how the run ended, unless that is what stands already; an answer is final."""
     scope = claim.fold.scope(prefix)
-    if isinstance(end, Answered):
-        if scope.status != "answered":
-            claim.append("run.completed", prefix, "answered", sync=True)
+    if scope.status == "answered":
+        pass  # whatever happened since, nothing of it was a step
+    elif isinstance(end, Answered):
+        claim.append("run.completed", prefix, "answered", sync=True)
     else:
         tag, stopped = _stopped(end, prefix)
         # Run again without a change it ends the same way, and the journal does not grow.

@@ -58,8 +58,8 @@ class Claim:
         if self.closed:
             raise StepError(f"{self.run_id}: the claim has ended; claim the run again")
         record = Record(kind, now(), self.owner.epoch, step, tag, data)
+        self.fold.apply(record)  # first, so that what it refuses never reaches the file
         self._place = self.writer.append(self.owner, record, sync=sync, blob=blob)
-        self.fold.apply(record)
 
     async def flush(self) -> None:
         """Wait until all that was appended is committed; cancellable while waiting for a turn."""

@@ -17,20 +17,20 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from trioagent.effects import EFFECTS, Effect
-from trioagent.errors import JournalCorruptError
-from trioagent.events import Pending
-from trioagent.gate import ALLOW
-from trioagent.machine import (
+from trioagent.actions import (
     AskGate,
     AskModel,
     Decisions,
     Finished,
     Judged,
-    Machine,
     Replied,
     RunTurn,
 )
+from trioagent.effects import EFFECTS, Effect
+from trioagent.errors import JournalCorruptError
+from trioagent.events import Pending
+from trioagent.gate import ALLOW
+from trioagent.machine import Machine
 from trioagent.messages import (
     Message,
     Usage,
@@ -247,8 +247,15 @@ class Fold:
         self._goes_on(record.step)
 
     def _goes_on(self, step: str) -> None:
-        """A step's record: its run is under way, and nothing waits that could be decided now."""
-        scope = self.scope(split_step(step)[0])
+        """A step's record: its run is under way, and nothing waits that could be decided now.
+
+        A plain step beside an agent's run says nothing of that one: what is suspended still waits
+        and what is answered stays so.
+        """
+        prefix, name = split_step(step)
+        scope = self.scope(prefix)
+        if scope.input and not name.startswith(("llm/", "tool/")):
+            return
         scope.status = "running"
         scope.stopped = None
         scope.pending = ()

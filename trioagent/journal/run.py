@@ -35,6 +35,7 @@ from trioagent.errors import (
 )
 from trioagent.events import State
 from trioagent.messages import encode
+from trioagent.rendering import describe_exception
 from trioagent.steps import (
     Applied,
     Begun,
@@ -48,7 +49,6 @@ from trioagent.steps import (
     idempotency_key,
 )
 from trioagent.threads import run_abandoned, run_held
-from trioagent.tools import describe_exception
 
 from .beginning import begin_run, end_run
 from .claim import Claim, inside
