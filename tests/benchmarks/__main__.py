@@ -9,13 +9,19 @@ from pathlib import Path
 
 import trio
 
-from . import rows
+from . import rows, sizes
 
 ROWS = {
     "loop": rows.loop_without_journal,
     "reads": rows.journal_of_reads,
     "writes": rows.journal_of_writes,
     "many": rows.many_runs,
+    "bytes": sizes.bytes_per_step,
+    "resume": sizes.resuming,
+    "deltas": rows.text_deltas,
+    "stalls": sizes.stalls,
+    "import": sizes.importing,
+    "memory": sizes.memory,
 }
 
 

@@ -67,6 +67,12 @@ class RawTable:
             self._done.set()
             self._done = trio.Event()
 
+    async def read(self) -> None:
+        """Select every row and decode every payload."""
+        for _, data in self.connection.execute("SELECT name, data FROM steps ORDER BY id"):
+            if data:
+                msgspec.json.decode(data)
+
     def close(self) -> None:
         self.connection.close()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from trioagent import Journal, open_journal
+from trioagent import Agent, AssistantMessage, Journal, Text, TextDelta, open_journal
 from trioagent.effects import Effect
+from trioagent.provider import Emit, Request
 
 from .measure import exponent, pair, seconds
 from .raw import RawTable, encoded, raw_run, remove
@@ -66,10 +68,9 @@ async def _journal_row(folder: Path, runs: int, effect: Effect, *, full: bool, b
         finally:
             table.close()
 
-    row = _row(
+    return _row(
         f"journal, all {effect}s, T={turns}", await pair(ours, base, runs), turns, "turn", bar
     )
-    return row
 
 
 async def many_runs(folder: Path, runs: int) -> list[Row]:
@@ -109,6 +110,55 @@ async def many_runs(folder: Path, runs: int) -> list[Row]:
             1.6,
         )
     ]
+
+
+class Talking:
+    """A model that says `count` words, letting its reader take each one before the next."""
+
+    model = "talking"
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    async def complete(self, request: Request, emit: Emit) -> AssistantMessage:
+        for _ in range(self._count):
+            emit(TextDelta("word "))
+            await trio.lowlevel.checkpoint()
+        return AssistantMessage((Text("word " * self._count),))
+
+
+async def text_deltas(_: Path, runs: int) -> list[Row]:
+    """Text deltas through `agent.stream`, each received by itself, against a memory channel."""
+    count = 5000
+    agent = Agent(Talking(count))
+
+    async def ours() -> float:
+        async def read() -> None:
+            received = 0
+            async with agent.stream("go") as stream:
+                async for event in stream:
+                    received += isinstance(event, TextDelta)
+            assert received == count, received
+
+        return await seconds(read)
+
+    async def base() -> float:
+        async def read() -> None:
+            send, receive = trio.open_memory_channel[TextDelta](math.inf)
+
+            async def say() -> None:
+                async with send:
+                    for _ in range(count):
+                        await send.send(TextDelta("word "))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(say)
+                received = [event async for event in receive]
+            assert len(received) == count
+
+        return await seconds(read)
+
+    return [_row("text deltas", await pair(ours, base, runs), count, "delta", 1.0)]
 
 
 async def _all(one: Callable[[int], Awaitable[None]], count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 import apsw
@@ -61,13 +61,13 @@ class Claim:
         self.fold.apply(record)  # first, so that what it refuses never reaches the file
         self._place = self.writer.append(self.owner, record, sync=sync, blob=blob)
 
-    async def flush(self) -> None:
+    def flush(self) -> Awaitable[None]:
         """Wait until all that was appended is committed; cancellable while waiting for a turn."""
-        await self.writer.flush(self.owner, self._place)
+        return self.writer.flush(self.owner, self._place)
 
-    async def record(self) -> None:
+    def record(self) -> Awaitable[None]:
         """`flush` for what has already happened: shielded and bounded."""
-        await self.writer.record(self.owner, self._place)
+        return self.writer.record(self.owner, self._place)
 
     async def refresh(self) -> None:
         """Take in what others recorded of this run meanwhile: approvals and denials."""
@@ -76,7 +76,10 @@ class Claim:
             return  # an owned run takes no other records of others
 
         def load(connection: apsw.Connection) -> list[Record]:
-            records, owner.seen = sqlite.load(connection, owner.number, owner.seen)
+            row = sqlite.find_run(connection, owner.run_id)
+            assert row is not None
+            records = sqlite.load(connection, row, owner.seen)
+            owner.seen = row.last
             return [record for record in records if record.epoch == 0]
 
         await self.flush()

@@ -198,15 +198,15 @@ class Fold:
         return next((scope.status for scope in self.scopes.values()), "running")
 
     def _count_seconds(self, record: Record) -> None:
-        """Time passes between an owner's records, but not after it has stopped; signals are given
-        by others, at any time."""
-        if record.kind == "signal" and record.tag in ("approved", "denied", "not_applied"):
+        """Time passes between an owner's records, but not after it has stopped; what others say
+        (epoch 0) may come at any time."""
+        if not record.epoch:
             return
         last, self._last = self._last, record
         if last is None or last.epoch != record.epoch:
             return
-        if last.kind not in ("run.stopped", "run.completed"):
-            self.seconds += max(0, record.at - last.at) / 1000
+        if last.kind != "run.stopped" and last.kind != "run.completed" and record.at > last.at:
+            self.seconds += (record.at - last.at) / 1000
 
     def _run_started(self, record: Record) -> None:
         started = read_data(record, Started)
@@ -258,8 +258,10 @@ class Fold:
             return
         scope.status = "running"
         scope.stopped = None
-        scope.pending = ()
-        scope.decided.pop(step, None)
+        if scope.pending:
+            scope.pending = ()
+        if scope.decided:
+            scope.decided.pop(step, None)
 
     def _signal(self, record: Record) -> None:
         match record.tag:

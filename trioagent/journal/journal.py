@@ -136,7 +136,7 @@ class Journal:
             if not self._locks.acquire(place):
                 raise RunOwnedError(run_id, "claimed")
             places.append(place)
-            return Owner(run_id, row.number, row.epoch)
+            return Owner(row)
 
         def take_new(connection: apsw.Connection) -> Owner | None:
             known = sqlite.find_run(connection, run_id)
@@ -147,11 +147,8 @@ class Journal:
             if known is not None and not take_over and self._is_owned(known):
                 raise RunOwnedError(run_id, "claimed")
             row = sqlite.next_epoch(connection, run_id)
-            records, seen = sqlite.load(connection, row.number)
-            state = fold(records)
-            owner = lock(row)
-            owner.seen = seen
-            return owner, state
+            state = fold(sqlite.load(connection, row))
+            return lock(row), state
 
         try:
             owner = await self._writer.transact_here(take_new)
@@ -185,13 +182,13 @@ class Journal:
     async def _signal(self, run_id: str, marker: str, tag: str, reason: str) -> None:
         def signal(connection: apsw.Connection) -> None:
             row = _known(connection, run_id)
-            state = fold(sqlite.load(connection, row.number)[0])
+            state = fold(sqlite.load(connection, row))
             waiting = {p.marker: p for p in _undecided(state)}
             if marker not in waiting:
                 raise NotPendingError(marker, list(waiting))
             data = write_data(Decided(marker, reason))
             record = Record("signal", now(), 0, waiting[marker].step, tag, data)
-            sqlite.insert(connection, [(row.number, record)])
+            sqlite.append(connection, row, record)
 
         self._check_open()
         await self._writer.transact(signal, sync=True)
@@ -221,12 +218,12 @@ class Journal:
             row = _known(connection, run_id)
             if self._is_owned(row):
                 raise RunOwnedError(run_id, "resolved")
-            state = fold(sqlite.load(connection, row.number)[0])
+            state = fold(sqlite.load(connection, row))
             doubts = [doubt.name for doubt in state.open_writes()]
             if step not in doubts:
                 found = ", ".join(doubts) or "nothing"
                 raise LookupError(f"{run_id}: {step} is not in doubt; in doubt: {found}")
-            sqlite.insert(connection, [(row.number, made)])
+            sqlite.append(connection, row, made)
 
         self._check_open()
         await self._writer.transact(resolve, sync=True)
@@ -240,7 +237,7 @@ class Journal:
         def find(connection: apsw.Connection) -> list[Doubt]:
             found: list[Doubt] = []
             for row in _rows(connection, run_id):
-                state = fold(sqlite.load(connection, row.number)[0])
+                state = fold(sqlite.load(connection, row))
                 for step in self._doubtful(row, state):
                     key = idempotency_key(state.nonce, step.name)
                     call = _call_of(state, step.name)
@@ -261,7 +258,7 @@ class Journal:
             return [
                 PendingApproval(row.run_id, pending)
                 for row in _rows(connection, run_id)
-                for pending in _undecided(fold(sqlite.load(connection, row.number)[0]))
+                for pending in _undecided(fold(sqlite.load(connection, row)))
             ]
 
         return await self._read(find)
@@ -271,7 +268,7 @@ class Journal:
 
         def find(connection: apsw.Connection) -> View:
             row = _known(connection, run_id)
-            state = fold(sqlite.load(connection, row.number)[0])
+            state = fold(sqlite.load(connection, row))
             view = state.view(run_id, _system(connection, state))
             doubts = tuple([step.name for step in self._doubtful(row, state)])
             return msgspec.structs.replace(
@@ -285,7 +282,7 @@ class Journal:
         there."""
 
         def find(connection: apsw.Connection) -> list[Record]:
-            return sqlite.load(connection, _known(connection, run_id).number)[0]
+            return sqlite.load(connection, _known(connection, run_id))
 
         return await self._read(find)
 
@@ -295,7 +292,7 @@ class Journal:
         def find(connection: apsw.Connection) -> list[RunSummary]:
             found = []
             for row in sqlite.all_runs(connection):
-                records, _ = sqlite.load(connection, row.number)
+                records = sqlite.load(connection, row)
                 if records:
                     state = fold(records)
                     status = self._status(row, state)
@@ -376,11 +373,14 @@ async def open_journal(path: str | os.PathLike[str]) -> AsyncIterator[Journal]:
         journal._closed = True
         if os.getpid() == pid:  # a forked child's copy must not touch its parent's connections
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(_close_connections, reader, connection)
+                await trio.to_thread.run_sync(
+                    _close_connections, journal._writer, reader, connection
+                )
             locks.close()
 
 
-def _close_connections(*connections: apsw.Connection) -> None:
+def _close_connections(writer: Writer, *connections: apsw.Connection) -> None:
+    writer.mend()
     for connection in connections:
         # Here the log is brought home, as far as the disk lets it; the rest stays in the log, where
         # the next to open the file finds it.  So nothing is lost, and no failure is hidden by this.

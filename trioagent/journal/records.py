@@ -125,22 +125,22 @@ def read_data(record: Record, as_type: type[_T]) -> _T:
         ) from None
 
 
-Row: TypeAlias = tuple[int, int, int, int, int, str, str, bytes | None, bytes | None, int]
-"""seq, run, epoch, kind, at, step, tag, data, blob, sum: a record where `seq` is its place in the
-file, `run` the run's number, and either `data` or the hash of its `blob` is there."""
+Row: TypeAlias = tuple[int, int, int, int, int, int, str, str, bytes | None, bytes | None, int]
+"""seq, prev, run, epoch, kind, at, step, tag, data, blob, sum: a record where `seq` is its place in
+the file, `prev` that of the record before it in its run (0 for the first), `run` the run's number,
+and either `data` or the hash of its `blob` is there."""
 
 
-def to_row(record: Record, run: int, seq: int) -> tuple[Row, bytes | None]:
+def to_row(record: Record, run: int, seq: int, prev: int) -> tuple[Row, bytes | None]:
     """The row of a record, and the data to store under its hash, if they are too large for it."""
     data: bytes | None = record.data
     blob: bytes | None = None
     large = None
     if len(record.data) > BLOB_ABOVE:
         data, blob, large = None, blob_hash(record.data), record.data
-    kind = _NUMBERS[record.kind]
-    total = _checksum(run, seq, record.epoch, kind, record.at, record.step, record.tag, data, blob)
-    row = (seq, run, record.epoch, kind, record.at, record.step, record.tag, data, blob, total)
-    return row, large
+    place = (seq, prev, run, record.epoch, _NUMBERS[record.kind], record.at)
+    stored = (record.step, record.tag, data, blob)
+    return (*place, *stored, _checksum(place, *stored)), large
 
 
 def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
@@ -149,9 +149,9 @@ def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
     Raises:
         JournalCorruptError: a wrong checksum, an unknown kind, or data that are not there.
     """
-    seq, run, epoch, kind, at, step, tag, data, blob, total = row
+    seq, _prev, _run, epoch, kind, at, step, tag, data, blob, total = row
     try:
-        right = _checksum(run, seq, epoch, kind, at, step, tag, data, blob) == total
+        right = _checksum(row[:6], step, tag, data, blob) == total
     except (TypeError, AttributeError):
         right = False
     if not right or (data is None) is (blob is None) or not 1 <= kind <= len(KINDS):
@@ -171,15 +171,11 @@ def blob_hash(data: bytes) -> bytes:
 
 
 def _checksum(
-    run: int,
-    seq: int,
-    epoch: int,
-    kind: int,
-    at: int,
+    place: tuple[int, int, int, int, int, int],
     step: str,
     tag: str,
     data: bytes | None,
     blob: bytes | None,
 ) -> int:
-    head = f"{run}\0{seq}\0{epoch}\0{kind}\0{at}\0{step}\0{tag}\0".encode()
-    return zlib.crc32(data if blob is None and data is not None else blob or b"", zlib.crc32(head))
+    total = zlib.crc32(f"{place}\0{step}\0{tag}\0".encode())
+    return zlib.crc32(data if blob is None and data is not None else blob or b"", total)

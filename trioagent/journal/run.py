@@ -199,25 +199,24 @@ class Run:
     async def replay(self, step: Step) -> bytes | None:
         """The step's outcome without running it, or ``None`` if it is to be run."""
         name = self._prefix + step.name
-        data = await self._outcome(name, step)
+        state = self._claim.fold.steps.get(name)
+        data = None if state is None else await self._outcome(name, step, state)
         if data is not None:
             self._claim.use(self._prefix, name)
         return data
 
     async def run_step(self, step: Step, body: Body) -> bytes:
         """The step's outcome, by replaying it or by running `body` once."""
-        name = self._prefix + step.name
-        self._claim.use(self._prefix, name)
-        data = await self._outcome(name, step)
+        name, claim = self._prefix + step.name, self._claim
+        claim.use(self._prefix, name)
+        state = claim.fold.steps.get(name)
+        data = None if state is None else await self._outcome(name, step, state)
         return await self._execute(name, step, body) if data is None else data
 
-    async def _outcome(self, name: str, step: Step) -> bytes | None:
-        """Look the step up in the table and do what it says, short of running a body."""
+    async def _outcome(self, name: str, step: Step, state: StepState) -> bytes | None:
+        """Do what the table says of a step that has records, short of running a body."""
         claim = self._claim
         claim.writer.check(claim.owner)
-        state = claim.fold.steps.get(name)
-        if state is None:
-            return None  # the table says execute, whatever the effect
         effect = stricter(state.effect, step.effect)
         match decide(effect, _standing(state, step)):
             case "execute" | "again":
@@ -265,14 +264,21 @@ class Run:
 
     async def _execute(self, name: str, step: Step, body: Body) -> bytes:
         """Intent, body, outcome."""
-        claim = self._claim
+        claim, writer = self._claim, self._claim.writer
         claim.running.add(name)
-        claim.writer.bodies += 1
+        writer.bodies += 1
         try:
-            await self._admit(name, step)
-            state = claim.fold.steps[name]
-            nonce = claim.fold.nonce
-            context = StepContext(self.run_id, name, state.attempts, nonce, claim.holds.hold)
+            if not claim.fold.nonce:
+                started = Started(secrets.token_bytes(16))
+                claim.append("run.started", self._prefix, "", write_data(started))
+            if step.effect == "read":
+                # A read's intent goes with what follows.  Whatever its body may depend on was
+                # returned to somebody, and nothing is returned before it is committed.
+                claim.append("step.started", name, "read", _digest(step))
+            else:
+                await self._admit(name, step)
+            attempt = claim.fold.steps[name].attempts
+            context = StepContext(claim.run_id, name, attempt, claim.fold.nonce, claim.holds.hold)
             failed: StepFailedError | None = None
             token = inside.set((*inside.get(), claim))
             try:
@@ -281,13 +287,13 @@ class Run:
                 failed, data = exc, write_data(Failed(exc.error_type, exc.message))
             finally:
                 inside.reset(token)
-            sync = step.effect != "read"
             tag = "" if failed is None else "failed"
-            claim.append("step.completed", name, tag, data, sync=sync)
-            await self._gather(step)
+            claim.append("step.completed", name, tag, data, sync=step.effect != "read")
+            if step.kind != "llm" or writer.bodies > 1:
+                await _gather()
             await claim.record()
         finally:
-            claim.writer.bodies -= 1
+            writer.bodies -= 1
             claim.running.discard(name)
         await trio.lowlevel.checkpoint_if_cancelled()
         if failed is not None:
@@ -295,22 +301,11 @@ class Run:
         return data
 
     async def _admit(self, name: str, step: Step) -> None:
-        """Record the intent, for a write so that it survives all before the body may run.
-
-        A read's intent goes with what follows.  Whatever a body may depend on was returned to
-        somebody, and nothing is returned before it is committed.
-        """
+        """Record the intent of a write so that it survives all, before the body may run."""
         claim = self._claim
-        if not claim.fold.nonce:
-            started = Started(secrets.token_bytes(16))
-            claim.append("run.started", self._prefix, "", write_data(started))
-        digest = _digest(step)
-        if step.effect == "read":
-            claim.append("step.started", name, "read", digest)
-            return
-        claim.append("step.started", name, step.effect, digest, sync=True)
+        claim.append("step.started", name, step.effect, _digest(step), sync=True)
         try:
-            await self._gather(step)
+            await _gather()
             await claim.flush()
             await trio.lowlevel.checkpoint_if_cancelled()
         except trio.Cancelled:
@@ -318,13 +313,13 @@ class Run:
             await claim.record()
             raise
 
-    async def _gather(self, step: Step) -> None:
-        """Let siblings append what they have in this tick of the loop: it shares one commit.
 
-        A model call has no sibling in its own run, so it waits only where other runs are at work.
-        """
-        if step.kind != "llm" or self._claim.writer.bodies > 1:
-            await trio.lowlevel.cancel_shielded_checkpoint()
+async def _gather() -> None:
+    """Let siblings append what they have in this tick of the loop: it shares one commit.
+
+    A model call has no sibling in its own run, so it does this only where other runs are at work.
+    """
+    await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 def _digest(step: Step) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -27,14 +27,20 @@ BUSY_SECONDS = 30
 """How long a thread waits for another process's transaction before it gives up: those of this
 library take milliseconds."""
 
+PAGE_SIZE = 1024
+"""Bytes of a page.  A commit writes whole pages, and a step has some hundreds of bytes."""
+
 _SCHEMA = """
 CREATE TABLE runs (
-    run   INTEGER PRIMARY KEY,
-    id    TEXT NOT NULL UNIQUE,
-    epoch INTEGER NOT NULL
+    run    INTEGER PRIMARY KEY,
+    id     TEXT NOT NULL UNIQUE,
+    epoch  INTEGER NOT NULL,
+    last   INTEGER NOT NULL,
+    pruned INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE records (
     seq   INTEGER PRIMARY KEY,
+    prev  INTEGER NOT NULL,
     run   INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     kind  INTEGER NOT NULL,
@@ -45,11 +51,10 @@ CREATE TABLE records (
     blob  BLOB,
     sum   INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX records_of_run ON records (run);
 CREATE TABLE blobs (
     hash BLOB PRIMARY KEY,
     data BLOB NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 """
 
 MIGRATIONS: tuple[str, ...] = (_SCHEMA,)
@@ -59,11 +64,16 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class RunRow(NamedTuple):
-    """A run as the journal numbers it; `epoch` is that of its last owner, from 1."""
+    """A run as the journal numbers it.
+
+    `epoch` is that of its last owner, from 1; `last` is the place of its newest record, 0 where it
+    has none: its records are a chain, each naming the place of the one before it.
+    """
 
     number: int
     run_id: str
     epoch: int
+    last: int
 
 
 def translate(exc: apsw.Error, path: str) -> JournalError:
@@ -86,6 +96,8 @@ def check_header(path: Path) -> None:
     header, size = _read_header(path)
     if not header:
         return
+    if not any(header) and _has_companion(path):
+        return  # the power went while the file was made, and SQLite will take all of it back
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise JournalFormatError(f"{path} is no SQLite file; give the path of a journal")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
@@ -147,8 +159,9 @@ def connect(path: Path) -> apsw.Connection:
         raise translate(exc, str(path)) from exc
     try:
         connection.set_busy_timeout(BUSY_SECONDS * 1000)
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # heeded by a new file only
         migrate(connection, path)
-        _turn_to_wal(connection)
+        _turn_to_wal(connection, path)
         connection.wal_autocheckpoint(0)
     except apsw.Error as exc:
         connection.close()
@@ -159,18 +172,51 @@ def connect(path: Path) -> apsw.Connection:
     return connection
 
 
-def _turn_to_wal(connection: apsw.Connection) -> None:
+def _turn_to_wal(connection: apsw.Connection, path: Path) -> None:
     """Use a write-ahead log.  Where processes make one file together, SQLite refuses some at once
-    without asking its busy handler, which might wait for ever; so the waiting is done here."""
+    without asking its busy handler, which might wait for ever; so the waiting is done here.
+
+    Raises:
+        JournalError: the file system has no shared memory for a log, and SQLite would go on with a
+            rollback journal, whose commits do not survive what those of a log do.
+    """
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
+            # To its end: the statement gives the mode first, and only then does its commit fail.
+            mode = connection.pragma("journal_mode", "WAL")
         except apsw.BusyError:
             if time.monotonic() > give_up:
                 raise
             time.sleep(0.005)
+            continue
+        if mode != "wal":
+            raise JournalError(f"{path}: no write-ahead log could be made; the mode stayed {mode}")
+        return
+
+
+_PIECE = 1 << 20
+"""Bytes of a log that are in memory at once while it is written again."""
+
+
+def write_log_again(connection: apsw.Connection, path: Path) -> None:
+    """Write the bytes of the log over themselves, and sync them.
+
+    After a sync that failed, the system may call clean what it never wrote, and then the next sync
+    says nothing about it: only what is written anew is synced.  Until then the log must not be
+    brought home, since a half of it in the database without the other in the log is a damaged file.
+    The transaction keeps everybody else from writing meanwhile.
+    """
+    flags = [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0]
+    with transaction(connection):
+        log = apsw.VFSFile("", f"{path}-wal", flags)
+        try:
+            size = log.xFileSize()
+            for offset in range(0, size, _PIECE):
+                log.xWrite(log.xRead(min(_PIECE, size - offset), offset), offset)
+            log.xSync(apsw.SQLITE_SYNC_FULL)
+        finally:
+            log.xClose()
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
@@ -222,18 +268,46 @@ class transaction:
                 self._connection.execute("ROLLBACK")
 
 
-def insert(connection: apsw.Connection, entries: Iterable[tuple[int, Record]]) -> int:
-    """Append records, each with the number of its run; returns the place of the last one."""
-    seq = last_seq(connection)
-    rows: list[Row] = []
-    for run, record in entries:
-        seq += 1
-        row, large = to_row(record, run, seq)
-        rows.append(row)
-        if large is not None:
-            store_blob(connection, large)
-    connection.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
-    return seq
+class FencedOffError(Exception):
+    """The run has another epoch than the writer's; it carries nothing and changed nothing."""
+
+
+def advance(connection: apsw.Connection, run: int, epoch: int, last: int, new: int) -> int:
+    """Move a run's newest record from `last` to `new`, if `epoch` is still the run's own.
+
+    Returns `last`, or what stands in the file instead of it, where nothing was moved.
+
+    Raises:
+        FencedOffError: another owner has raised the epoch.
+    """
+    connection.execute(
+        "UPDATE runs SET last = ? WHERE run = ? AND epoch = ? AND last = ?", (new, run, epoch, last)
+    )
+    if connection.changes():
+        return last
+    row = connection.execute("SELECT epoch, last FROM runs WHERE run = ?", (run,)).fetchone()
+    if row is None or row[0] != epoch:
+        raise FencedOffError
+    return int(row[1])
+
+
+PLACE_TAKEN = (apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID)
+"""What a `ConstraintError` of `insert` says where a record's place is not free."""
+
+
+def insert(connection: apsw.Connection, rows: Sequence[Row]) -> None:
+    """Append rows, each at a place that is still free; `apsw.ConstraintError` where one is not."""
+    connection.executemany("INSERT INTO records VALUES (?,?,?,?,?,?,?,?,?,?,?)", rows)
+
+
+def append(connection: apsw.Connection, run: RunRow, record: Record) -> None:
+    """Append one record to a run, in a transaction of the caller's."""
+    seq = last_seq(connection) + 1
+    row, large = to_row(record, run.number, seq, run.last)
+    if large is not None:
+        store_blob(connection, large)
+    insert(connection, [row])
+    advance(connection, run.number, run.epoch, run.last, seq)
 
 
 def store_blob(connection: apsw.Connection, data: bytes) -> None:
@@ -247,25 +321,40 @@ def last_seq(connection: apsw.Connection) -> int:
     return (row[0] if row else None) or 0
 
 
-def load(connection: apsw.Connection, run: int, after: int = 0) -> tuple[list[Record], int]:
-    """A run's records behind the place `after`, each checked, and the place of the last one.
+_CHAIN = """
+WITH RECURSIVE chain (seq, prev) AS (
+    SELECT seq, prev FROM records WHERE seq = ?1
+    UNION ALL
+    SELECT r.seq, r.prev FROM chain JOIN records AS r ON r.seq = chain.prev
+    WHERE r.seq < chain.seq AND r.seq > ?2
+)
+SELECT r.* FROM chain JOIN records AS r ON r.seq = chain.seq
+"""
+
+
+def load(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Record]:
+    """A run's records behind the place `after`, each checked.
 
     Raises:
-        JournalCorruptError: a record that fails its checksum, or a payload that is not there.
+        JournalCorruptError: a record that is missing, is another run's or fails its checksum, or
+            a payload that is not there.
     """
-    found = connection.execute(
-        "SELECT * FROM records WHERE run = ? AND seq > ? ORDER BY seq", (run, after)
-    )
+    if run.last <= after:
+        return []
+    found = connection.execute(_CHAIN, (run.last, after))
     try:
         rows = cast("list[Row]", found.fetchall())
     except UnicodeDecodeError as exc:
-        raise JournalCorruptError(f"a record of run {run} holds no text: {exc}") from None
+        raise JournalCorruptError(f"a record of {run.run_id} holds no text: {exc}") from None
+    if not rows or rows[-1][1] > after or any(row[2] != run.number for row in rows):
+        raise JournalCorruptError(f"a record of {run.run_id} is missing; nothing was changed")
+    rows.reverse()
     blobs: dict[bytes, bytes] = {}
-    for key in {row[8] for row in rows if row[8]}:
+    for key in {row[9] for row in rows if row[9]}:
         data = load_blob(connection, key)
         if data is not None:
             blobs[key] = data
-    return [from_row(row, blobs) for row in rows], rows[-1][0] if rows else after
+    return [from_row(row, blobs) for row in rows]
 
 
 def load_blob(connection: apsw.Connection, key: bytes) -> bytes | None:
@@ -274,30 +363,25 @@ def load_blob(connection: apsw.Connection, key: bytes) -> bytes | None:
     return None if row is None else row[0]
 
 
+_RUN = "SELECT run, id, epoch, last FROM runs"
+
+
 def find_run(connection: apsw.Connection, run_id: str) -> RunRow | None:
     """The run of that id, or ``None``."""
-    row = connection.execute("SELECT run, id, epoch FROM runs WHERE id = ?", (run_id,)).fetchone()
+    row = connection.execute(f"{_RUN} WHERE id = ?", (run_id,)).fetchone()
     return None if row is None else RunRow(*row)
 
 
 def all_runs(connection: apsw.Connection) -> list[RunRow]:
     """Every run, the oldest first."""
-    return [
-        RunRow(*row) for row in connection.execute("SELECT run, id, epoch FROM runs ORDER BY run")
-    ]
-
-
-def epoch_of(connection: apsw.Connection, run: int) -> int:
-    """The epoch of the run's last owner."""
-    row = connection.execute("SELECT epoch FROM runs WHERE run = ?", (run,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return [RunRow(*row) for row in connection.execute(f"{_RUN} ORDER BY run")]
 
 
 def next_epoch(connection: apsw.Connection, run_id: str) -> RunRow:
     """Make the run if need be and raise its epoch: the caller owns it from the commit on."""
     row = connection.execute(
-        "INSERT INTO runs (id, epoch) VALUES (?, 1)"
-        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1 RETURNING run, id, epoch",
+        "INSERT INTO runs (id, epoch, last) VALUES (?, 1, 0)"
+        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1 RETURNING run, id, epoch, last",
         (run_id,),
     ).fetchone()
     assert row is not None

@@ -13,8 +13,8 @@ needs its records on disk and finds nobody committing takes the whole buffer and
   whether the batch is in the file; only the waiting for one's turn is bounded, for those
   who record what has already happened.
 * A record whose run was taken over is left out of the batch, and its owner is told (`FencedError`).
-* After a commit that failed nothing more is accepted: what the memory holds is ahead of the file,
-  and only the file counts.
+* After a commit that failed nothing more is accepted, of anybody: what the memory holds is ahead of
+  the file, and only the file counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import trio
 from trioagent.errors import FencedError, JournalError
 
 from . import sqlite
-from .records import Record
+from .records import Record, to_row
+from .sqlite import RunRow
 
 RECORD_SECONDS = 60
 """How long the record of something that has happened waits for its turn, shielded from
@@ -44,16 +45,21 @@ _T = TypeVar("_T")
 
 
 class Owner:
-    """Who appends records: a claimed run, fenced when somebody else took it over."""
+    """Who appends records: a claimed run, fenced when somebody else took it over.
 
-    __slots__ = ("epoch", "fenced", "number", "run_id", "seen")
+    `last` is the place of the run's newest record as far as this process knows, `seen` the place
+    up to which the records of others were taken in.
+    """
 
-    def __init__(self, run_id: str, number: int, epoch: int) -> None:
-        self.run_id = run_id
-        self.number = number
-        self.epoch = epoch
+    __slots__ = ("epoch", "fenced", "last", "number", "run_id", "seen")
+
+    def __init__(self, row: RunRow) -> None:
+        self.run_id = row.run_id
+        self.number = row.number
+        self.epoch = row.epoch
+        self.last = row.last
+        self.seen = row.last
         self.fenced = False
-        self.seen = 0
 
 
 class Writer:
@@ -73,6 +79,7 @@ class Writer:
         self._limiter = trio.CapacityLimiter(1)
         self._frames = 0
         self.bodies = 0
+        self._seq: int | None = None
         self._syncing: bool | None = None
         connection.set_wal_hook(self._count_frames)
 
@@ -98,10 +105,15 @@ class Writer:
         """Raise what keeps `owner` from recording anything more, if something does."""
         if os.getpid() != self._pid:
             raise JournalError(f"{self._path} was opened before a fork; open it again in the child")
-        if self._broken is not None:
-            raise JournalError(f"an earlier commit failed: {self._broken}") from self._broken
+        self._check_whole()
         if owner.fenced:
             raise FencedError(owner.run_id)
+
+    def _check_whole(self) -> None:
+        # After a sync that failed no later one proves anything: the system may have dropped what it
+        # could not write and call it clean, and what is written behind it would be lost with it.
+        if self._broken is not None:
+            raise JournalError(f"an earlier commit failed: {self._broken}") from self._broken
 
     async def flush(self, owner: Owner, place: int) -> None:
         """Wait until everything up to `place` is committed, and synced where it must be.
@@ -117,8 +129,10 @@ class Writer:
             self.check(owner)
             if self._must_sync or not self._commit_here():
                 await self._commit_in_thread()
-        await self._bring_home()
-        self.check(owner)
+        if self._frames > CHECKPOINT_FRAMES:
+            await self._bring_home()
+        if owner.fenced:
+            raise FencedError(owner.run_id)
 
     async def record(self, owner: Owner, place: int) -> None:
         """`flush` for what has already happened: shielded, the wait for a turn bounded.
@@ -126,17 +140,18 @@ class Writer:
         Raises:
             JournalError: no turn within `RECORD_SECONDS`.
         """
+        if self._committed < place and not self._busy and not self._must_sync:
+            self.check(owner)
+            self._commit_here()
         if self._committed < place:
-            if not self._busy and not self._must_sync:
-                self.check(owner)
-                self._commit_here()
+            with trio.move_on_after(RECORD_SECONDS, shield=True):
+                await self.flush(owner, place)
             if self._committed < place:
-                with trio.move_on_after(RECORD_SECONDS, shield=True):
-                    await self.flush(owner, place)
-                if self._committed < place:
-                    raise JournalError(f"{self._path}: no turn within {RECORD_SECONDS} s")
-        await self._bring_home()
-        self.check(owner)
+                raise JournalError(f"{self._path}: no turn within {RECORD_SECONDS} s")
+        if self._frames > CHECKPOINT_FRAMES:
+            await self._bring_home()
+        if owner.fenced:
+            raise FencedError(owner.run_id)
 
     @trio.lowlevel.enable_ki_protection
     async def transact(self, action: Callable[[apsw.Connection], _T], *, sync: bool) -> _T:
@@ -146,24 +161,30 @@ class Writer:
         """
         while self._busy:
             await self._turn.wait()
+        self._check_whole()
 
         def run() -> _T:
             self._set_sync(sync)
+            self._seq = None
             with sqlite.transaction(self._connection):
                 return action(self._connection)
 
         self._busy = True
         try:
             return await self._in_thread(run)
-        except apsw.Error as exc:
+        except apsw.BusyError as exc:
             raise sqlite.translate(exc, str(self._path)) from exc
+        except apsw.Error as exc:
+            raise self._break(exc) from exc
         finally:
             self._pass_turn()
 
+    @trio.lowlevel.enable_ki_protection
     async def transact_here(self, action: Callable[[apsw.Connection], _T]) -> _T:
         """`transact` for a small action without a sync, on the loop's thread if it may."""
         while self._busy:
             await self._turn.wait()
+        self._check_whole()
         connection = self._connection
         connection.set_busy_timeout(0)
         try:
@@ -173,7 +194,7 @@ class Writer:
         except apsw.BusyError:
             pass
         except apsw.Error as exc:
-            raise sqlite.translate(exc, str(self._path)) from exc
+            raise self._break(exc) from exc
         finally:
             connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
         return await self.transact(action, sync=False)
@@ -202,14 +223,38 @@ class Writer:
         blobs, self._blobs = self._blobs, []
         sync, self._must_sync = self._must_sync, False
         place = self._appended
+        begun = False
+
+        def write() -> None:
+            nonlocal begun
+            begun = True
+            self._write(batch, blobs, sync)
+
         self._busy = True
         try:
-            await self._in_thread(lambda: self._write(batch, blobs, sync))
+            await self._in_thread(write)
             self._committed = place
         except apsw.Error as exc:
             raise self._break(exc) from exc
+        except BaseException:
+            if begun:
+                raise
+            # Ctrl-C came before the thread did: whoever flushes next takes it all again.
+            self._buffer, self._blobs = batch + self._buffer, blobs + self._blobs
+            self._must_sync = self._must_sync or sync
+            raise
         finally:
             self._pass_turn()
+
+    def mend(self) -> None:
+        """Before the last connection is closed, which brings the log home: see to it that after a
+        failed commit the log is on the disk, or else that it stays where it is."""
+        if self._broken is None:
+            return
+        try:
+            sqlite.write_log_again(self._connection, self._path)
+        except apsw.Error:
+            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def _break(self, exc: apsw.Error) -> JournalError:
         self._broken = sqlite.translate(exc, str(self._path))
@@ -217,16 +262,58 @@ class Writer:
 
     def _write(self, batch: list[tuple[Owner, Record]], blobs: list[bytes], sync: bool) -> None:
         self._set_sync(sync)
+        while True:
+            try:
+                with sqlite.transaction(self._connection):
+                    seq, places = self._write_batch(batch, blobs)
+            except apsw.ConstraintError as exc:
+                if getattr(exc, "extendedresult", 0) not in sqlite.PLACE_TAKEN:
+                    raise
+                self._seq = None  # another process has appended since; look where the file ends
+                continue
+            self._seq = seq
+            for owner, place in places.items():
+                owner.last = place
+            return
+
+    def _write_batch(
+        self, batch: list[tuple[Owner, Record]], blobs: list[bytes]
+    ) -> tuple[int, dict[Owner, int]]:
+        """Write the records of all who still own their runs; returns where the file and each of
+        their chains end then."""
         connection = self._connection
-        with sqlite.transaction(connection):
-            # Every record of an owner is fenced by its epoch, in the transaction that writes it.
-            for owner in {owner for owner, _ in batch}:
-                owner.fenced = sqlite.epoch_of(connection, owner.number) != owner.epoch
-            for blob in blobs:
-                sqlite.store_blob(connection, blob)
-            sqlite.insert(
-                connection, [(owner.number, record) for owner, record in batch if not owner.fenced]
-            )
+        first = sqlite.last_seq(connection) if self._seq is None else self._seq
+        while True:
+            seq, rows, large, places = first, [], list(blobs), dict[Owner, int]()
+            for owner, record in batch:
+                if not owner.fenced:
+                    seq += 1
+                    prev = places.get(owner, owner.last)
+                    row, data = to_row(record, owner.number, seq, prev)
+                    rows.append(row)
+                    places[owner] = seq
+                    if data is not None:
+                        large.append(data)
+            moved = [self._advance(owner, place) for owner, place in places.items()]
+            if all(moved):
+                break
+            # Somebody was fenced, or others gave signals to a run: their places are known now.
+            connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+        for data in large:
+            sqlite.store_blob(connection, data)
+        sqlite.insert(connection, rows)
+        return seq, places
+
+    def _advance(self, owner: Owner, place: int) -> bool:
+        """Move the run's end; every record is fenced by that statement's epoch."""
+        try:
+            last = sqlite.advance(self._connection, owner.number, owner.epoch, owner.last, place)
+        except sqlite.FencedOffError:
+            owner.fenced = True
+            return False
+        moved, owner.last = last == owner.last, last
+        return moved
 
     def _set_sync(self, sync: bool) -> None:
         # In WAL mode NORMAL commits into the system's cache and FULL syncs the log as well.
@@ -238,7 +325,7 @@ class Writer:
     @trio.lowlevel.enable_ki_protection
     async def _bring_home(self) -> None:
         """Move a long log into the database, in a thread; others go on appending meanwhile."""
-        if self._frames <= CHECKPOINT_FRAMES or self._busy:
+        if self._busy:
             return
         self._busy = True
         try:

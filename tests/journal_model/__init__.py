@@ -1,0 +1,1 @@
+"""The journal beside a model of it that is a few dicts."""
