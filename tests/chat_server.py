@@ -53,7 +53,8 @@ class ChatServer:
     """A server under way.
 
     `stalled` is set when a reply has sent all that it will and waits, `hung_up` when the client of
-    a stalled reply has closed its connection.  `connections` counts those accepted.
+    a stalled reply has closed its connection, `over` when any connection is.  `connections` counts
+    those accepted, `sent` the pieces of replies that were sent.
     """
 
     base_url: str
@@ -62,6 +63,8 @@ class ChatServer:
     connections: int = 0
     stalled: trio.Event = field(default_factory=trio.Event)
     hung_up: trio.Event = field(default_factory=trio.Event)
+    over: trio.Event = field(default_factory=trio.Event)
+    sent: int = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer the requests of one connection."""
@@ -74,6 +77,7 @@ class ChatServer:
             pass  # The client went away, which is what many tests are about.
         finally:
             await trio.aclose_forcefully(stream)
+            self.over.set()
 
     async def _answer(self, conn: h11.Connection, stream: trio.SocketStream) -> bool:
         """One request and its reply; whether the connection can have another."""
@@ -95,6 +99,7 @@ class ChatServer:
         await _send(conn, stream, start)
         for piece in reply.pieces:
             await _send(conn, stream, h11.Data(data=piece))
+            self.sent += 1
         if reply.end == "stall":
             self.stalled.set()
             while await stream.receive_some():

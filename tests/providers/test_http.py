@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests import chat_server
-from tests.chat_server import Reply, answers, chunk, events, fails, in_turn, says
+from tests.chat_server import Reply, answers, events, fails, in_turn
+from tests.providers.wires import CHAT, WIRES, Wire
 from trioagent.errors import (
     AuthenticationError,
     ContentFilterError,
@@ -29,8 +31,8 @@ from trioagent.errors import (
 from trioagent.events import TextDelta
 from trioagent.messages import AssistantMessage, Text, Usage, UserMessage
 from trioagent.provider import Delta, Request
-from trioagent.providers import OpenAIChat
-from trioagent.providers.http import MAX_ERROR_TEXT
+from trioagent.providers import Anthropic
+from trioagent.providers.bodies import MAX_ERROR_TEXT
 from trioagent.providers.retries import LONGEST_WAIT, RetryPolicy, retry_after, should_retry
 
 KEY = "sk-very-secret-0123456789"
@@ -50,18 +52,25 @@ def ignore(delta: Delta) -> None:
     pass
 
 
-def model_at(base_url: str, **options: Any) -> OpenAIChat:
-    return OpenAIChat("m", base_url=base_url, api_key=KEY, **{"jitter": no_wait, **options})
+@pytest.fixture(params=WIRES, ids=lambda wire: wire.name)
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """Each wire format in turn: what is promised here is promised of all."""
+    found: Wire = request.param
+    return found
 
 
-async def failure(reply: Reply, **options: Any) -> ProviderError:
+def model_at(base_url: str, wire: Wire = CHAT, **options: Any) -> Any:
+    return wire.at(base_url, api_key=KEY, **{"jitter": no_wait, **options})
+
+
+async def failure(reply: Reply, wire: Wire = CHAT, **options: Any) -> ProviderError:
     """The error that a model ends with whose every request is answered with `reply`."""
     async with chat_server.chat_server(lambda body: reply) as server:
+        model = model_at(server.base_url, wire, **{"max_retries": 0, **options})
         with pytest.raises(ProviderError) as caught:
-            await model_at(server.base_url, **{"max_retries": 0, **options}).complete(
-                REQUEST, ignore
-            )
-    return caught.value
+            await model.complete(REQUEST, ignore)
+    error: ProviderError = caught.value
+    return error
 
 
 # -- retries --------------------------------------------------------------------------------------
@@ -70,42 +79,62 @@ async def failure(reply: Reply, **options: Any) -> ProviderError:
 @pytest.mark.parametrize(
     "first",
     [
-        Reply(status=None),
-        fails(500),
-        fails(429),
-        fails(529),
-        answers(408, "time-out"),
-        events(),
-        events("{"),
-        events({"error": {"type": "overloaded_error"}}),
-        events(chunk({"role": "assistant", "content": ""}), end="close"),
-        events(chunk({"tool_calls": [{"index": 0, "id": "a"}]}), end="close"),
+        lambda wire: Reply(status=None),
+        lambda wire: fails(500),
+        lambda wire: fails(429),
+        lambda wire: fails(529),
+        lambda wire: answers(408, "time-out"),
+        lambda wire: events(),
+        lambda wire: events("{"),
+        lambda wire: wire.events(),
+        lambda wire: wire.events(end="close"),
+        lambda wire: wire.events(*wire.half_call, end="close"),
     ],
 )
-async def test_a_failure_before_anything_is_shown_is_tried_again(first: Reply) -> None:
+async def test_a_failure_before_anything_is_shown_is_tried_again(
+    first: Callable[[Wire], Reply], wire: Wire
+) -> None:
     shown: list[Delta] = []
-    async with chat_server.chat_server(in_turn([first, first, says("hel", "lo")])) as server:
-        assert await model_at(server.base_url).complete(REQUEST, shown.append) == ANSWER
+    replies = [first(wire), first(wire), wire.says("hel", "lo")]
+    async with chat_server.chat_server(in_turn(replies)) as server:
+        assert await model_at(server.base_url, wire).complete(REQUEST, shown.append) == ANSWER
     assert shown == [TextDelta("hel"), TextDelta("lo")]
     assert len(server.requests) == 3
     assert len({str(request) for request in server.requests}) == 1
+    assert server.requests[0].path == wire.path
+
+
+async def test_wire_036_an_overload_in_the_stream_is_tried_again_by_its_type(wire: Wire) -> None:
+    overload = wire.error({"type": "overloaded_error", "message": "Overloaded"})
+    replies = [events(overload), wire.events(overload), wire.says("hello")]
+    async with chat_server.chat_server(in_turn(replies)) as server:
+        assert await model_at(server.base_url, wire).complete(REQUEST, ignore) == ANSWER
+    error = await failure(events(overload), wire)
+    assert type(error) is OverloadedError and error.retryable and error.status is None
 
 
 @pytest.mark.parametrize(
     ("rest", "expected"),
     [
-        (events(chunk({"content": "hel"}), end="close"), ProtocolError),
-        (events(chunk({"content": "hel"})), ProtocolError),
-        (events(chunk({"content": "hel"}), {"error": {"code": 503}}), UnavailableError),
+        (lambda wire: wire.events(wire.word("hel"), end="close"), ProtocolError),
+        (lambda wire: wire.events(wire.word("hel")), ProtocolError),
+        (
+            lambda wire: wire.events(wire.word("hel"), wire.error({"code": 503})),
+            UnavailableError,
+        ),
+        (
+            lambda wire: wire.events(wire.word("hel"), wire.error({"type": "overloaded_error"})),
+            OverloadedError,
+        ),
     ],
 )
 async def test_a_failure_after_something_was_shown_is_raised(
-    rest: Reply, expected: type[ProviderError]
+    rest: Callable[[Wire], Reply], expected: type[ProviderError], wire: Wire
 ) -> None:
     shown: list[Delta] = []
-    async with chat_server.chat_server(in_turn([rest, says("no")])) as server:
+    async with chat_server.chat_server(in_turn([rest(wire), wire.says("no")])) as server:
         with pytest.raises(expected):
-            await model_at(server.base_url).complete(REQUEST, shown.append)
+            await model_at(server.base_url, wire).complete(REQUEST, shown.append)
     assert shown == [TextDelta("hel")]
     assert len(server.requests) == 1
 
@@ -127,7 +156,7 @@ async def test_what_would_fail_again_is_not_tried_again(status: int) -> None:
 
 
 async def times_asked(
-    reply: Callable[[int], httpx2.Response], **options: Any
+    reply: Callable[[int], httpx2.Response], wire: Wire = CHAT, **options: Any
 ) -> tuple[list[float], ProviderError]:
     """When a model asked, in seconds from the first time, and the error that it ended with.
 
@@ -140,7 +169,7 @@ async def times_asked(
         return reply(len(times))
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(handler)) as client:
-        model = OpenAIChat("m", client=client, **options)
+        model = wire.provider("m", client=client, **options)
         with pytest.raises(ProviderError) as caught:
             await model.complete(REQUEST, ignore)
     return [time - times[0] for time in times], caught.value
@@ -176,11 +205,12 @@ async def test_the_jitter_takes_a_share_of_the_back_off(autojump_clock: MockCloc
         ),
     ],
 )
-async def test_the_vendor_s_wait_is_kept_to(
-    headers: dict[str, str], expected: float, autojump_clock: MockClock
+@pytest.mark.parametrize("status", [429, 503])
+async def test_wire_043_the_vendor_s_wait_is_kept_to_on_every_wire_format(
+    headers: dict[str, str], expected: float, status: int, wire: Wire, autojump_clock: MockClock
 ) -> None:
     times, error = await times_asked(
-        lambda number: httpx2.Response(429, headers=headers), max_retries=1
+        lambda number: httpx2.Response(status, headers=headers), wire, max_retries=1
     )
     assert times == pytest.approx([0, expected])
     assert error.retry_after == expected
@@ -207,16 +237,16 @@ async def test_wire_041_an_odd_retry_after_is_treated_as_absent(
 
 
 async def test_wire_042_x_should_retry_outweighs_the_error_s_class(
-    autojump_clock: MockClock,
+    wire: Wire, autojump_clock: MockClock
 ) -> None:
     def reply(advice: str, status: int) -> httpx2.Response:
         return httpx2.Response(status, headers={"retry-after-ms": "500", "x-should-retry": advice})
 
-    times, _ = await times_asked(lambda number: reply("false", 503))
+    times, _ = await times_asked(lambda number: reply("false", 503), wire)
     assert times == [0]
-    times, _ = await times_asked(lambda number: reply("true", 503), max_retries=1)
+    times, _ = await times_asked(lambda number: reply("true", 503), wire, max_retries=1)
     assert times == pytest.approx([0, 0.5])
-    times, _ = await times_asked(lambda number: reply("true", 400), max_retries=1)
+    times, _ = await times_asked(lambda number: reply("true", 400), wire, max_retries=1)
     assert times == pytest.approx([0, 0.5])
 
 
@@ -273,7 +303,7 @@ def test_no_number_of_retries_makes_a_wait_overflow() -> None:
         (Reply((b'{"error": "half',), 500, end="close"), UnavailableError),
         (Reply(status=None), UnavailableError),
         (events(), ProtocolError),
-        (events(chunk({"content": ""}), end="close"), ProtocolError),
+        (events("", end="close"), ProtocolError),
         (
             events({"error": {"message": "m", "code": "context_length_exceeded"}}),
             ContextLengthError,
@@ -284,8 +314,8 @@ def test_no_number_of_retries_makes_a_wait_overflow() -> None:
         (Reply((b"zzz",), 401, headers=(("content-encoding", "gzip"),)), AuthenticationError),
     ],
 )
-async def test_a_failure_is_typed(reply: Reply, expected: type[ProviderError]) -> None:
-    error = await failure(reply)
+async def test_a_failure_is_typed(reply: Reply, expected: type[ProviderError], wire: Wire) -> None:
+    error = await failure(reply, wire)
     assert type(error) is expected
     assert error.status in (None, 503 if reply.status == 200 else reply.status)
 
@@ -322,22 +352,22 @@ async def test_a_port_without_a_listener_is_unavailable() -> None:
         answers(200, {"error": {"message": KEY}}),
     ],
 )
-async def test_a_key_that_is_echoed_is_struck_out(reply: Reply) -> None:
-    error = await failure(reply)
+async def test_a_key_that_is_echoed_is_struck_out(reply: Reply, wire: Wire) -> None:
+    error = await failure(reply, wire)
     assert KEY[:8] not in str(error) and KEY[:8] not in repr(error)
     assert error.__cause__ is None
 
 
-def test_the_key_is_in_no_repr() -> None:
-    model = model_at("http://127.0.0.1:1/v1")
-    assert repr(model) == "OpenAIChat('m')"
+def test_the_key_is_in_no_repr(wire: Wire) -> None:
+    model = model_at("http://127.0.0.1:1/v1", wire)
+    assert repr(model) == f"{wire.provider.__name__}('m')"
     assert KEY not in repr(model._endpoint)
 
 
 @pytest.mark.parametrize("bad", [KEY + "\n", KEY + "é", f"{KEY} {KEY}"])
-def test_a_key_that_no_header_can_hold_is_refused_without_being_told(bad: str) -> None:
+def test_a_key_that_no_header_can_hold_is_refused_without_being_told(bad: str, wire: Wire) -> None:
     with pytest.raises(ValueError, match="line end") as caught:
-        OpenAIChat("m", api_key=bad)
+        wire.provider("m", api_key=bad)
     assert KEY not in str(caught.value)
 
 
@@ -354,102 +384,124 @@ def test_a_key_that_no_header_can_hold_is_refused_without_being_told(bad: str) -
         {"max_retries": -1},
     ],
 )
-def test_an_argument_out_of_its_range_is_refused(options: dict[str, Any]) -> None:
+def test_an_argument_out_of_its_range_is_refused(options: dict[str, Any], wire: Wire) -> None:
     with pytest.raises(ValueError) as caught:
-        OpenAIChat("m", **options)
+        wire.provider("m", **options)
     assert "word" not in str(caught.value).replace("password", "")
 
 
 # -- time-outs, cancellation, connections ---------------------------------------------------------
 
 
-async def test_silence_for_the_time_out_is_unavailable(mock_clock: MockClock) -> None:
+async def test_silence_for_the_time_out_is_unavailable(wire: Wire, mock_clock: MockClock) -> None:
     async def wait_it_out() -> None:
         await server.stalled.wait()
         await wait_all_tasks_blocked()
         mock_clock.jump(31)
 
     async with (
-        chat_server.chat_server(
-            lambda body: events(chunk({"role": "assistant"}), end="stall")
-        ) as server,
+        chat_server.chat_server(lambda body: wire.events(end="stall")) as server,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(wait_it_out)
+        model = model_at(server.base_url, wire, timeout=30, max_retries=0)
         with pytest.raises(UnavailableError, match="silent for 30 seconds"):
-            await model_at(server.base_url, timeout=30, max_retries=0).complete(REQUEST, ignore)
+            await model.complete(REQUEST, ignore)
         await server.hung_up.wait()
 
 
-async def test_a_cancelled_call_closes_its_connection() -> None:
+async def test_a_cancelled_call_closes_its_connection(wire: Wire) -> None:
     def show(delta: Delta) -> None:
         scope.cancel()
 
     async with chat_server.chat_server(
-        lambda body: events(chunk({"content": "hel"}), end="stall")
+        lambda body: wire.events(wire.word("hel"), end="stall")
     ) as server:
         with trio.CancelScope() as scope:
-            await model_at(server.base_url).complete(REQUEST, show)
+            await model_at(server.base_url, wire).complete(REQUEST, show)
         assert scope.cancelled_caught
         await server.hung_up.wait()
     assert len(server.requests) == 1
 
 
-async def test_an_exception_of_emit_goes_through_and_closes_the_connection() -> None:
+async def test_an_exception_of_emit_goes_through_and_closes_the_connection(wire: Wire) -> None:
     def show(delta: Delta) -> None:
         raise KeyError("mine")
 
     async with chat_server.chat_server(
-        lambda body: events(chunk({"content": "hel"}), end="stall")
+        lambda body: wire.events(wire.word("hel"), end="stall")
     ) as server:
         with pytest.raises(KeyError, match="mine"):
-            await model_at(server.base_url).complete(REQUEST, show)
+            await model_at(server.base_url, wire).complete(REQUEST, show)
         await server.hung_up.wait()
 
 
-async def test_a_reply_is_whole_at_its_done_though_the_server_never_ends_it() -> None:
-    whole = says("hello")
-    async with chat_server.chat_server(lambda body: Reply(whole.pieces, end="stall")) as server:
-        assert await model_at(server.base_url).complete(REQUEST, ignore) == ANSWER
+async def test_a_reply_is_whole_at_its_end_though_the_server_never_ends_it(wire: Wire) -> None:
+    async with chat_server.chat_server(lambda body: wire.says("hello", end="stall")) as server:
+        assert await model_at(server.base_url, wire).complete(REQUEST, ignore) == ANSWER
         await server.hung_up.wait()
 
 
-async def test_a_connection_that_breaks_after_the_finish_reason_has_given_the_reply() -> None:
-    reply = events(chunk({"content": "hello"}), chunk({}, "stop"), end="close")
-    async with chat_server.chat_server(lambda body: reply) as server:
-        message = await model_at(server.base_url).complete(REQUEST, ignore)
-    assert message.text == "hello"
-
-
-@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
-async def test_json_instead_of_a_stream_is_read_whatever_its_content_type(
-    content_type: str,
+async def test_a_connection_that_breaks_after_the_stop_reason_has_given_the_reply(
+    wire: Wire,
 ) -> None:
-    body = b'\n{"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}'
+    ending = wire.ending("hello", 5, 2)
+    reply = wire.events(wire.word("hello"), *ending, end="close")
+    async with chat_server.chat_server(lambda body: reply) as server:
+        assert await model_at(server.base_url, wire).complete(REQUEST, ignore) == ANSWER
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream", "text/html"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_json_is_read_whether_it_was_asked_for_or_not_whatever_its_content_type(
+    content_type: str, stream: bool, wire: Wire
+) -> None:
+    body = b"\n" + json.dumps(wire.whole("hello")).encode()
     reply = Reply((body[:1], body[1:9], body[9:]), headers=(("content-type", content_type),))
     shown: list[Delta] = []
     async with chat_server.chat_server(lambda body: reply) as server:
-        message = await model_at(server.base_url).complete(REQUEST, shown.append)
-    assert message.text == "hello" and shown == [TextDelta("hello")]
+        model = model_at(server.base_url, wire, stream=stream)
+        assert await model.complete(REQUEST, shown.append) == ANSWER
+    assert shown == [TextDelta("hello")]
+    (request,) = server.requests
+    assert request.body["stream"] is stream
+    assert stream or "stream_options" not in request.body
+    assert request.headers["accept"] == ("text/event-stream" if stream else "application/json")
 
 
-async def test_each_call_has_a_connection_unless_the_caller_gives_a_client() -> None:
-    async with chat_server.chat_server(lambda body: says("hello")) as server:
-        model = model_at(server.base_url)
+async def test_a_stream_that_was_not_asked_for_is_read_all_the_same(wire: Wire) -> None:
+    async with chat_server.chat_server(lambda body: wire.says("hello")) as server:
+        model = model_at(server.base_url, wire, stream=False)
+        assert await model.complete(REQUEST, ignore) == ANSWER
+
+
+async def test_the_key_goes_in_the_header_of_the_vendor(wire: Wire) -> None:
+    async with chat_server.chat_server(lambda body: wire.says("hello")) as server:
+        await model_at(server.base_url, wire).complete(REQUEST, ignore)
+        await wire.at(server.base_url).complete(REQUEST, ignore)
+    with_key, without = server.requests
+    header = "x-api-key" if wire.provider is Anthropic else "authorization"
+    assert with_key.headers[header].removeprefix("Bearer ") == KEY
+    assert header not in without.headers
+
+
+async def test_each_call_has_a_connection_unless_the_caller_gives_a_client(wire: Wire) -> None:
+    async with chat_server.chat_server(lambda body: wire.says("hello")) as server:
+        model = model_at(server.base_url, wire)
         await model.complete(REQUEST, ignore)
         await model.complete(REQUEST, ignore)
         assert server.connections == 2
         async with httpx2.AsyncClient(trust_env=False) as client:
-            model = model_at(server.base_url, client=client)
+            model = model_at(server.base_url, wire, client=client)
             await model.complete(REQUEST, ignore)
             await model.complete(REQUEST, ignore)
         assert server.connections == 3
 
 
-async def test_a_query_of_the_base_url_is_kept() -> None:
-    async with chat_server.chat_server(lambda body: says("hello")) as server:
-        await model_at(server.base_url + "/?api-version=1").complete(REQUEST, ignore)
-    assert server.requests[0].path == "/v1/chat/completions?api-version=1"
+async def test_a_query_of_the_base_url_is_kept(wire: Wire) -> None:
+    async with chat_server.chat_server(lambda body: wire.says("hello")) as server:
+        await model_at(server.base_url + "/?api-version=1", wire).complete(REQUEST, ignore)
+    assert server.requests[0].path == wire.path + "?api-version=1"
 
 
 def test_one_provider_serves_one_event_loop_after_another() -> None:
@@ -497,14 +549,16 @@ LAZY = """
 import sys
 import trioagent.providers
 assert "OpenAIChat" in dir(trioagent.providers) and "httpx2" not in sys.modules
+trioagent.providers.read_reply  # needs none either
 sys.modules["httpx2"] = None  # as if it were not installed
 from trioagent.providers import Scripted
-try:
-    from trioagent.providers import OpenAIChat
-except ImportError as exc:
-    assert "trioagent[http]" in str(exc), exc
-else:
-    raise SystemExit("imported without httpx2")
+for name in ("OpenAIChat", "OpenAIResponses", "Anthropic"):
+    try:
+        getattr(trioagent.providers, name)
+    except ImportError as exc:
+        assert "trioagent[http]" in str(exc), exc
+    else:
+        raise SystemExit("imported without httpx2")
 """
 
 

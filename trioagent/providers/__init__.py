@@ -9,14 +9,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .scripted import Scripted
+from trioagent.providers.fallback import FallbackProvider
+from trioagent.providers.recorded import Reply, read_reply
+from trioagent.providers.scripted import Scripted
 
 if TYPE_CHECKING:
-    from .openai_chat import OpenAIChat
+    from trioagent.providers.anthropic import Anthropic
+    from trioagent.providers.openai_chat import OpenAIChat
+    from trioagent.providers.openai_responses import OpenAIResponses
 
-__all__ = ["OpenAIChat", "Scripted"]
+__all__ = [
+    "Anthropic",
+    "FallbackProvider",
+    "OpenAIChat",
+    "OpenAIResponses",
+    "Reply",
+    "Scripted",
+    "read_reply",
+]
 
-_LAZY = {"OpenAIChat": "openai_chat"}
+_LAZY = {
+    "Anthropic": "anthropic",
+    "OpenAIChat": "openai_chat",
+    "OpenAIResponses": "openai_responses",
+}
 
 
 def __getattr__(name: str) -> Any:

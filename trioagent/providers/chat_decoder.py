@@ -14,12 +14,15 @@ same and the arguments are not complete; otherwise it opens a call.  Nothing is 
 two calls read as two fail loudly at worst, two read as one may do the wrong thing.
 
 A call that has no id keeps ``""``; the machine makes ids, the same on each replay.
+
+What must go back to the vendor and has no place in a message is kept in opaque parts: the
+``reasoning_details`` of OpenRouter, the ``extra_content`` of a call to Gemini (its signature).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -28,6 +31,7 @@ from trioagent.events import TextDelta, ThinkingDelta
 from trioagent.messages import (
     AssistantMessage,
     AssistantPart,
+    Opaque,
     StopReason,
     Text,
     Thinking,
@@ -35,14 +39,12 @@ from trioagent.messages import (
     Usage,
 )
 from trioagent.provider import Delta
+from trioagent.providers import vendor_errors
+from trioagent.providers.chat_encoder import PROVIDER
+from trioagent.providers.reading import Bound, decoded, is_object, json_text, tokens
 
-from . import vendor_errors
-
-MAX_REPLY = 64 * 1024 * 1024
-"""Characters that one reply may have in all, a fixed charge for each fragment included."""
-
-_FRAGMENT_COST = 64
 _DONE = "[DONE]"
+_WHAT = "chat completion"
 
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
@@ -67,12 +69,14 @@ class _Fragment(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: msgspec.Raw = msgspec.Raw()
 
 
 class _Delta(msgspec.Struct):
     content: str | list[Any] | None = None
     reasoning_content: Any = None
     reasoning: Any = None
+    reasoning_details: list[msgspec.Raw] | None = None
     refusal: str | None = None
     tool_calls: list[_Fragment] | None = None
     function_call: _Function | None = None
@@ -80,6 +84,7 @@ class _Delta(msgspec.Struct):
 
 class _Details(msgspec.Struct):
     cached_tokens: float | None = None
+    cache_write_tokens: float | None = None
     reasoning_tokens: float | None = None
 
 
@@ -103,6 +108,7 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     model: str | None = None
+    id: Any = None
     error: Any = None
     # Some servers report an error without a wrapper, as {"object": "error", "message": ...}.
     object: Any = None
@@ -119,6 +125,7 @@ class _Call:
     index: int | None = None
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: bytes = b""
 
     def goes_on(self, name: str, more: str) -> bool:
         """Whether a fragment with this `name` may be more of this call."""
@@ -132,11 +139,7 @@ class _Call:
         # Looked at first because a server that repeats the name makes this be asked each time.
         if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
             return False
-        try:
-            msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, RecursionError):
-            return False
-        return True
+        return is_object("".join(self.arguments))
 
 
 @dataclass(slots=True)
@@ -158,10 +161,12 @@ class ChatDecoder:
         self._by_id: dict[str, _Call] = {}
         self._by_index: dict[int, _Call] = {}
         self._indexes_trusted = True
-        self._usage = Usage()
+        self._details: list[msgspec.Raw] = []
+        self._usage: Usage | None = None
+        self.response_id = ""
         self._reason: str | None = None
         self._refused = self._answered = False
-        self._size = 0
+        self._bound = Bound()
 
     @property
     def complete(self) -> bool:
@@ -180,12 +185,12 @@ class ChatDecoder:
         if data.strip() == _DONE:
             self.ended = True
             return []
-        return self._take(_decoded(data, _Chunk), whole=False)
+        return self._take(decoded(data, _Chunk, _WHAT), whole=False)
 
     def feed_whole(self, body: bytes) -> list[Delta]:
         """The reply of a server that does not stream; raises as `feed` does."""
         self.ended = True
-        return self._take(_decoded(body, _Chunk), whole=True)
+        return self._take(decoded(body, _Chunk, _WHAT), whole=True)
 
     def finish(self) -> AssistantMessage:
         """The message.
@@ -204,12 +209,18 @@ class ChatDecoder:
                 f"the vendor gave up in the middle of the reply (finish reason {self._reason})"
             )
         parts: list[AssistantPart] = []
+        if self._details:
+            parts.append(_opaque("reasoning_details", msgspec.json.encode(self._details)))
         for part in self._parts:
             if isinstance(part, _Prose):
                 parts.append(part.part("".join(part.pieces)))
             elif part.name or self._reason != "length":
                 parts.append(self._called(part))
-        return AssistantMessage(tuple(parts), self._usage, self._model, self._stop_reason())
+                if part.extra:
+                    extra = b'{"extra_content":' + part.extra + b"}"
+                    parts.append(_opaque("tool_call", extra))
+        usage, missing = self._usage or Usage(), self._usage is None
+        return AssistantMessage(tuple(parts), usage, self._model, self._stop_reason(), missing)
 
     def _stop_reason(self) -> StopReason:
         if self._refused:
@@ -236,6 +247,8 @@ class ChatDecoder:
             bare = {"message": chunk.message, "type": chunk.type, "code": chunk.code}
             raise vendor_errors.from_error(bare)
         self._model = chunk.model or self._model
+        if not self.response_id and isinstance(chunk.id, str):
+            self.response_id = chunk.id
         self._count(chunk.usage)
         deltas: list[Delta] = []
         for choice in chunk.choices or ():
@@ -256,10 +269,11 @@ class ChatDecoder:
         prompt = usage.prompt_tokens_details or _Details()
         completion = usage.completion_tokens_details or _Details()
         self._usage = Usage(
-            input_tokens=_tokens(usage.prompt_tokens),
-            output_tokens=_tokens(usage.completion_tokens),
-            cache_read_tokens=_tokens(prompt.cached_tokens or usage.prompt_cache_hit_tokens),
-            reasoning_tokens=_tokens(completion.reasoning_tokens),
+            input_tokens=tokens(usage.prompt_tokens),
+            output_tokens=tokens(usage.completion_tokens),
+            cache_read_tokens=tokens(prompt.cached_tokens or usage.prompt_cache_hit_tokens),
+            cache_write_tokens=tokens(prompt.cache_write_tokens),
+            reasoning_tokens=tokens(completion.reasoning_tokens),
         )
 
     def _add(self, delta: _Delta, deltas: list[Delta]) -> None:
@@ -277,30 +291,29 @@ class ChatDecoder:
         if text:
             self._write(Text, text)
             deltas.append(TextDelta(text))
+        for detail in delta.reasoning_details or ():
+            self._bound.add(len(detail))
+            self._details.append(detail.copy())
         for fragment in delta.tool_calls or ():
-            self._add_fragment(fragment.id or "", fragment.index, fragment.function)
+            self._add_fragment(fragment)
         if delta.function_call is not None:
-            self._add_fragment("", None, delta.function_call)
+            self._add_fragment(_Fragment(function=delta.function_call))
 
     def _write(self, part: type[Text] | type[Thinking], piece: str) -> None:
-        self._grow(piece)
+        self._bound.add(len(piece))
         last = self._parts[-1] if self._parts else None
         if not isinstance(last, _Prose) or last.part is not part:
             last = _Prose(part)
             self._parts.append(last)
         last.pieces.append(piece)
 
-    def _grow(self, piece: str) -> None:
-        self._size += len(piece) + _FRAGMENT_COST
-        if self._size > MAX_REPLY:
-            raise ProtocolError(f"the reply is over {MAX_REPLY} characters")
-
     # -- tool calls -------------------------------------------------------------------------------
 
-    def _add_fragment(self, call_id: str, index: int | None, function: _Function | None) -> None:
+    def _add_fragment(self, fragment: _Fragment) -> None:
+        call_id, index, function = fragment.id or "", fragment.index, fragment.function
         name = (function and function.name) or ""
         more = _arguments(function)
-        self._grow(more)
+        self._bound.add(len(more))
         call = self._call_of(call_id, index, name)
         if call is None and not (call_id or name or more):
             return  # Typed clients write out an empty call where there is none.
@@ -309,6 +322,9 @@ class ChatDecoder:
         call.name = call.name or name
         if more:
             call.arguments.append(more)
+        if fragment.extra_content:
+            call.extra = bytes(fragment.extra_content)
+            self._bound.add(len(call.extra))
 
     def _call_of(self, call_id: str, index: int | None, name: str) -> _Call | None:
         """The call that a fragment belongs to; ``None`` opens one."""
@@ -345,24 +361,8 @@ class ChatDecoder:
         return call
 
 
-_T = TypeVar("_T")
-
-
-def _decoded(data: str | bytes, shape: type[_T]) -> _T:
-    """`data` as `shape`.  The text of the error quotes nothing: a reply is not for logs."""
-    try:
-        return msgspec.json.decode(data, type=shape)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as exc:
-        raise ProtocolError(f"the reply is no chat completion: {exc}") from None
-
-
-def _tokens(count: float | None) -> int:
-    """A count as the vendor reports it.  A wrong one would mislead a budget, so it is refused."""
-    if not count:
-        return 0
-    if not 0 < count < 2**53 or count != int(count):
-        raise ProtocolError(f"the reply reports {count:g} tokens, which is no count")
-    return int(count)
+def _opaque(key: str, raw: bytes) -> Opaque:
+    return Opaque(PROVIDER, f'{{"{key}":{raw.decode()}}}')
 
 
 def _prose(value: Any, kind: str = "text") -> str:
@@ -381,7 +381,4 @@ def _arguments(function: _Function | None) -> str:
         return ""
     if isinstance(function.arguments, str):
         return function.arguments
-    try:
-        return msgspec.json.encode(function.arguments).decode()
-    except (msgspec.EncodeError, ValueError, RecursionError):
-        raise ProtocolError("the arguments of a tool call cannot be read") from None
+    return json_text(function.arguments)

@@ -24,7 +24,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import httpx2
 import trio
@@ -37,49 +36,18 @@ from trioagent.errors import (
 )
 from trioagent.messages import AssistantMessage
 from trioagent.provider import Delta, Emit
-
-from . import vendor_errors
-from .retries import RetryPolicy, retry_after, should_retry
-from .sse import MAX_EVENT, SSEDecoder
+from trioagent.providers import vendor_errors
+from trioagent.providers.bodies import MAX_ERROR_BODY, BodyReader, ReplyDecoder, presentable
+from trioagent.providers.retries import RetryPolicy, retry_after, should_retry
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection to be made, where the time-out as a whole is not less."""
 
-MAX_ERROR_TEXT = 600
-"""Characters of an error's text; what a vendor says beyond that is cut."""
-
-_MAX_ERROR_BODY = 64 * 1024
 _DRAIN = 0.1
 """Seconds to wait for the end of a body whose reply is complete, so that its connection can be
 used again."""
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class ReplyDecoder(Protocol):
-    """What reads one reply of a wire format; a new one is made for each attempt."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come, so that reading stops."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing of the reply can be missing, should the connection break now."""
-        ...
-
-    def feed(self, data: str) -> list[Delta]:
-        """Take the data of one event; a `ProviderError` where it is or tells of an error."""
-        ...
-
-    def feed_whole(self, body: bytes) -> list[Delta]:
-        """Take the JSON body of a server that does not stream; raises as `feed` does."""
-        ...
-
-    def finish(self) -> AssistantMessage:
-        """The message; `ProtocolError` where the reply is not complete."""
-        ...
 
 
 @dataclass(slots=True)
@@ -91,10 +59,9 @@ class _Attempt:
     shown: bool = False
     advice: bool | None = None
 
-    def emit(self, deltas: list[Delta]) -> None:
-        for delta in deltas:
-            self.shown = True
-            self.show(delta)
+    def emit(self, delta: Delta) -> None:
+        self.shown = True
+        self.show(delta)
 
 
 @dataclass(slots=True)
@@ -146,7 +113,7 @@ class Endpoint:
                 except ProviderError as exc:
                     wait = self.policy.wait(retries, exc, attempt.advice)
                     if wait is None or attempt.shown:
-                        exc.args = (self._presentable(str(exc)),)
+                        exc.args = (presentable(str(exc), self.secret),)
                         raise
                 retries += 1
                 await trio.sleep(wait)
@@ -191,37 +158,21 @@ class Endpoint:
             async with _chunks(response) as chunks:
                 async for chunk in chunks:
                     body += chunk
-                    if len(body) > _MAX_ERROR_BODY:
+                    if len(body) > MAX_ERROR_BODY:
                         break
         wait = retry_after(headers, time.time())
         return vendor_errors.from_body(response.status_code, bytes(body), wait)
 
     async def _read(self, response: httpx2.Response, attempt: _Attempt) -> None:
-        """Read the body, which is events or, from a server that does not stream, JSON.
-
-        Its first byte tells which: gateways set a wrong content type more often than not.
-        """
-        decoder, sse, whole = attempt.decoder, SSEDecoder(), bytearray()
-        begun = streamed = False
+        content_type = response.headers.get("content-type", "")
+        body = BodyReader(attempt.decoder, attempt.emit, content_type)
         async with _chunks(response) as chunks:
             async for chunk in chunks:
-                if not begun:
-                    chunk = chunk.lstrip()
-                    begun, streamed = bool(chunk), not chunk.startswith(b"{")
-                if not streamed:
-                    whole += chunk
-                    if len(whole) > MAX_EVENT:
-                        raise ProtocolError(f"the reply is over {MAX_EVENT} bytes")
-                    continue
-                for data in sse.feed(chunk):
-                    attempt.emit(decoder.feed(data))
-                if decoder.ended:
+                body.feed(chunk)
+                if attempt.decoder.ended:
                     await self._drain(chunks)
                     return
-        if whole:
-            attempt.emit(decoder.feed_whole(bytes(whole)))
-        for data in sse.close():
-            attempt.emit(decoder.feed(data))
+        body.close()
 
     async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
         """Read to the end of the body, where the connection may serve a later call."""
@@ -247,11 +198,62 @@ class Endpoint:
             case _:
                 return UnavailableError(f"no answer of {host} ({said})")
 
-    def _presentable(self, text: str) -> str:
-        # The credential goes first: a cut could leave a part of it that is not recognised.
-        if self.secret:
-            text = text.replace(self.secret, "[credential]")
-        return text if len(text) <= MAX_ERROR_TEXT else text[: MAX_ERROR_TEXT - 1] + "…"
+
+def endpoint(
+    base_url: str,
+    path: str,
+    key_header: Mapping[str, str],
+    *,
+    api_key: str | None,
+    stream: bool,
+    timeout: float,
+    max_retries: int,
+    client: httpx2.AsyncClient | None,
+    jitter: Callable[[], float],
+    headers: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """The endpoint at `path` below `base_url`.
+
+    `key_header` says how the key is sent: header names to values, in which ``{key}`` stands for it.
+
+    Raises:
+        ValueError: an argument out of its range.  Its text does not hold the key.
+    """
+    accept = "text/event-stream" if stream else "application/json"
+    sent = {"content-type": "application/json", "accept": accept, **(headers or {})}
+    if api_key:
+        key = _sendable(api_key)
+        sent |= {name: value.format(key=key) for name, value in key_header.items()}
+    return Endpoint(
+        _url(base_url, path),
+        sent,
+        secret=api_key or "",
+        timeout=timeout,
+        policy=RetryPolicy(max_retries, jitter),
+        client=client,
+    )
+
+
+def _url(base_url: str, path: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(base_url)
+    except httpx2.InvalidURL:
+        raise ValueError("base_url is no URL") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("base_url starts with http:// or https:// and a host")
+    if url.userinfo:
+        raise ValueError("base_url holds a user name or password; give it as api_key")
+    return url.copy_with(path=f"{url.path.rstrip('/')}/{path}")
+
+
+def _sendable(key: str) -> str:
+    """`key`, if a header can hold it; found here because later errors would quote the header."""
+    if not all("!" <= character <= "~" for character in key):
+        raise ValueError(
+            "api_key holds white space or what is not ASCII; "
+            "a key that was read from a file often ends with a line end"
+        )
+    return key
 
 
 @asynccontextmanager

@@ -9,15 +9,14 @@ import httpx2
 
 from trioagent.messages import AssistantMessage
 from trioagent.provider import Emit, Request
-
-from .chat_decoder import ChatDecoder
-from .chat_encoder import MaxTokensField, encode_request
-from .http import Endpoint
-from .retries import RetryPolicy
+from trioagent.providers.chat_decoder import ChatDecoder
+from trioagent.providers.chat_encoder import ChatEncoder, MaxTokensField, ThinkingField
+from trioagent.providers.http import endpoint
+from trioagent.providers.names import own_names, wire_names
 
 
 class OpenAIChat:
-    """A model behind ``POST <base_url>/chat/completions``, always streamed.
+    """A model behind ``POST <base_url>/chat/completions``.
 
     One object may serve many runs, one after another or at once, in any number of event loops; it
     holds no connection and needs no closing.
@@ -27,6 +26,8 @@ class OpenAIChat:
         base_url: http or https; a query (``?api-version=...``) is kept.
         api_key: sent as a bearer token.  Without one no credential is sent: none is taken from the
             environment, since a key for one vendor must not go to another.
+        stream: ask for the reply as it is written.  Without, it is shown in one piece at its end,
+            and `timeout` must leave time for the whole of it.
         timeout: seconds without a byte after which a call has failed.  The default leaves a model
             that thinks before its first word five minutes.
         max_retries: attempts after the first, from 0; only while nothing of the reply was shown.
@@ -34,7 +35,9 @@ class OpenAIChat:
         max_tokens_field: what `CallOptions.max_output_tokens` is called; the default is the API's
             name of today, servers that know only the old one need ``max_tokens``.
         include_usage: ask for token counts.  To be switched off only for a server that refuses
-            the field: token budgets then see nothing.
+            the field: a token budget then ends a run that goes on after such a reply.
+        thinking_field: the name under which the model's thinking is sent back, for the vendors
+            that want it back (DeepSeek's and Moonshot's is ``reasoning_content``).
         client: an open `httpx2.AsyncClient` of the running event loop, for connections to be kept
             between calls (or for a proxy of one's own); the caller closes it.
         jitter: numbers from 0 to 1 that the back-off is multiplied by.
@@ -49,26 +52,33 @@ class OpenAIChat:
         *,
         base_url: str = "https://api.openai.com/v1",
         api_key: str | None = None,
+        stream: bool = True,
         timeout: float = 300.0,
         max_retries: int = 2,
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         include_usage: bool = True,
+        thinking_field: ThinkingField | None = None,
         client: httpx2.AsyncClient | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.model = model
-        self._max_tokens_field: MaxTokensField = max_tokens_field
-        self._include_usage = include_usage
-        headers = {"content-type": "application/json", "accept": "text/event-stream"}
-        if api_key:
-            headers["authorization"] = f"Bearer {_sendable(api_key)}"
-        self._endpoint = Endpoint(
-            _url(base_url),
-            headers,
-            secret=api_key or "",
+        self._encoder = ChatEncoder(
+            model,
+            max_tokens_field=max_tokens_field,
+            include_usage=include_usage,
+            stream=stream,
+            thinking_field=thinking_field,
+        )
+        self._endpoint = endpoint(
+            base_url,
+            "chat/completions",
+            {"authorization": "Bearer {key}"},
+            api_key=api_key,
+            stream=stream,
             timeout=timeout,
-            policy=RetryPolicy(max_retries, jitter),
+            max_retries=max_retries,
             client=client,
+            jitter=jitter,
         )
 
     def __repr__(self) -> str:
@@ -88,32 +98,6 @@ class OpenAIChat:
 
         Cancellation: closes the connection.  Always a checkpoint.
         """
-        body = encode_request(
-            request,
-            self.model,
-            max_tokens_field=self._max_tokens_field,
-            include_usage=self._include_usage,
-        )
-        return await self._endpoint.ask(body, lambda: ChatDecoder(self.model), emit)
-
-
-def _sendable(key: str) -> str:
-    """`key`, if a header can hold it; found here because later errors would quote the header."""
-    if not all("!" <= character <= "~" for character in key):
-        raise ValueError(
-            "api_key holds white space or what is not ASCII; "
-            "a key that was read from a file often ends with a line end"
-        )
-    return key
-
-
-def _url(base_url: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(base_url)
-    except httpx2.InvalidURL:
-        raise ValueError("base_url is no URL") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError("base_url starts with http:// or https:// and a host")
-    if url.userinfo:
-        raise ValueError("base_url holds a user name or password; give it as api_key")
-    return url.copy_with(path=url.path.rstrip("/") + "/chat/completions")
+        body = self._encoder.encode(request)
+        message = await self._endpoint.ask(body, lambda: ChatDecoder(self.model), emit)
+        return own_names(message, wire_names(request.tools))

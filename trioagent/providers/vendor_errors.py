@@ -31,7 +31,7 @@ from trioagent.errors import (
 )
 
 _CONTEXT = re.compile(
-    r"context_length_exceeded|model_context_window_exceeded|context[ _](?:length|window|size)"
+    r"context_length_exceeded|model_context_window_exceeded|context[ _](?:length|window|size|limit)"
     r"|maximum context|prompt is too long|input is too long|reduce the length of the messages",
     re.IGNORECASE,
 )
@@ -59,6 +59,7 @@ _BY_KIND: dict[str, type[ProviderError]] = {
     "authentication_error": AuthenticationError,
     "invalid_api_key": AuthenticationError,
     "invalid_request": InvalidRequestError,
+    "invalid_prompt": InvalidRequestError,
     "invalid_request_error": InvalidRequestError,
     "model_not_found": InvalidRequestError,
     "not_found_error": InvalidRequestError,
