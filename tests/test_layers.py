@@ -23,6 +23,7 @@ PURE = [
         "budget",
         "actions",
         "effects",
+        "arguments",
         "machine",
         "provider",
         "journal.records",
@@ -114,7 +115,8 @@ def test_importing_the_package_imports_nothing_that_not_every_user_needs() -> No
     code = (
         "import sys, trioagent; "
         "print(*{name.split('.')[0] for name in sys.modules}"
-        " & {'opentelemetry', 'httpx2', 'click', 'rich', 'asyncio', 'pickle'})"
+        " & {'opentelemetry', 'httpx2', 'click', 'rich', 'asyncio', 'pickle', 'mcp', 'anyio',"
+        " 'pydantic', 'docstring_parser'})"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert shown.stdout.split() == []

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from trioagent import File, Image, Text, Tool, ToolContext, ToolResult, ToolSignatureError, tool
-from trioagent.tools import ArgumentsError
+from trioagent.arguments import ArgumentsError
 
 from .runners import context
 
@@ -114,7 +114,15 @@ def test_a_signature_without_a_schema_is_refused_where_the_tool_is_made(
 
 @pytest.mark.parametrize(
     "options",
-    [{"name": "two words"}, {"name": ""}, {"effect": "maybe"}, {"timeout": 0}, {"timeout": -1}],
+    [
+        {"name": "two words"},
+        {"name": ""},
+        {"effect": "maybe"},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"max_result_chars": 10},
+        {"max_abandoned": 0},
+    ],
 )
 def test_a_tool_option_out_of_its_range_is_refused(options: dict[str, Any]) -> None:
     async def t() -> None: ...
@@ -338,12 +346,13 @@ async def test_an_async_tool_past_its_timeout_is_cancelled_and_a_write_warns(
     assert ("may have taken effect" in part.text) == (effect == "write")
 
 
-async def test_tools_062_timed_out_threads_give_their_results_at_once_and_their_slots_back(
-    autojump_clock: trio.testing.MockClock,
+@pytest.mark.parametrize("effect", ["read", "write"])
+async def test_tools_062_timed_out_threads_give_results_at_once_and_are_counted_and_capped(
+    autojump_clock: trio.testing.MockClock, effect: Literal["read", "write"]
 ) -> None:
-    release = threading.Event()
+    release, held = threading.Event(), Counting()
 
-    @tool(effect="read", timeout=0.1)
+    @tool(effect=effect, timeout=0.1, max_abandoned=10)
     def hangs() -> None:
         release.wait()
 
@@ -351,15 +360,67 @@ async def test_tools_062_timed_out_threads_give_their_results_at_once_and_their_
     def works() -> str:
         return "worked"
 
+    async def call() -> str:
+        result = await hangs.run({}, context(hold=held), tainted=False, deps=None)
+        assert result.outcome == "error"
+        (part,) = result.parts
+        assert isinstance(part, Text)
+        return part.text
+
     try:
-        for _ in range(50):
-            result = await run(hangs)
-            assert result.parts == (Text("error: hangs timed out after 0.1 s"),)
-        assert trio.current_time() == pytest.approx(5)
+        for _ in range(10):
+            assert (await call()).startswith("error: hangs timed out after 0.1 s")
+        assert trio.current_time() == pytest.approx(1)
+        assert hangs.abandoned.count == 10
+        for _ in range(40):
+            assert await call() == (
+                "error: hangs was not started: 10 earlier calls of it never ended"
+            )
+        assert trio.current_time() == pytest.approx(1)
+        assert hangs.abandoned.count == 10
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
         assert (await run(works)).parts == (Text("worked"),)
     finally:
         release.set()
+    while hangs.abandoned.count:
+        await trio.to_thread.run_sync(list)
+    assert held.open == 0
+    assert "null" in str((await run(hangs)).parts)
+
+
+async def test_a_thread_that_ends_in_time_is_not_counted() -> None:
+    @tool(effect="read", timeout=60, max_abandoned=1)
+    def quick() -> str:
+        return "quick"
+
+    for _ in range(3):
+        assert (await run(quick)).parts == (Text("quick"),)
+    assert quick.abandoned.count == 0
+
+
+async def test_a_call_cancelled_before_its_thread_started_is_not_counted() -> None:
+    @tool(effect="read")
+    def never() -> None: ...
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await run(never)
+    assert scope.cancelled_caught
+    assert never.abandoned.count == 0
+
+
+class Counting:
+    """A hold that says how many of it are not released."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def __call__(self) -> Callable[[], None]:
+        self.open += 1
+        return self.release
+
+    def release(self) -> None:
+        self.open -= 1
 
 
 class Held:

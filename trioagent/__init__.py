@@ -21,6 +21,7 @@ from .errors import (
     MaxIterationsError,
     NotPendingError,
     OverloadedError,
+    PriceError,
     ProtocolError,
     ProviderError,
     RateLimitError,
@@ -34,6 +35,7 @@ from .errors import (
     TrioagentError,
     UnavailableError,
     UnknownOutcomeError,
+    UsageMissingError,
 )
 from .events import (
     Answered,
@@ -67,6 +69,7 @@ from .messages import (
     Usage,
     UserMessage,
 )
+from .prices import Price
 from .provider import CallOptions, Provider, Request, ToolSpec
 from .steps import (
     Applied,
@@ -81,7 +84,7 @@ from .steps import (
     StillUnknown,
 )
 from .stream import AgentStream
-from .tools import Tool, ToolContext, tool
+from .tools import FunctionTool, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",
@@ -108,6 +111,7 @@ __all__ = [
     "Failure",
     "FencedError",
     "File",
+    "FunctionTool",
     "Gate",
     "Halted",
     "Image",
@@ -126,6 +130,8 @@ __all__ = [
     "Opaque",
     "OverloadedError",
     "Pending",
+    "Price",
+    "PriceError",
     "ProtocolError",
     "Provider",
     "ProviderError",
@@ -163,6 +169,7 @@ __all__ = [
     "UnavailableError",
     "UnknownOutcomeError",
     "Usage",
+    "UsageMissingError",
     "UsageReported",
     "UserMessage",
     "Verdict",

@@ -14,7 +14,8 @@ from .events import State
 from .gate import Gate
 from .loop import Loop
 from .machine import Machine
-from .messages import Message, as_messages, encode
+from .messages import AssistantMessage, Message, as_messages, encode
+from .prices import Prices, kept_prices, models_of, reply_cost
 from .provider import CallOptions, Provider, ToolSpec
 from .steps import Direct, Start, StepRunner
 from .stream import AgentStream
@@ -48,6 +49,8 @@ class Agent:
         max_iter: model calls allowed since the last user message, from 1.
         max_parallel_tools: tools of one turn that run at once, from 1.
         budget: the other limits of a run.
+        prices: what models cost, for the budget's `max_cost`: a table of `Price` by model, or a
+            function; by default the list of the installed ``genai-prices``.
         gate: who may call what; of several, the most restrictive verdict wins.
         tracer: an OpenTelemetry tracer; without one nothing is traced.
         options: how the model is to answer.
@@ -58,6 +61,7 @@ class Agent:
     Raises:
         ValueError: a limit out of its range, or two tools of one name.
         ToolSignatureError: a function that has no schema.
+        PriceError: a model without a price, where the budget has a `max_cost`.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Agent:
         max_iter: int = 8,
         max_parallel_tools: int = 4,
         budget: Budget = UNLIMITED,
+        prices: Prices | None = None,
         gate: Gate | Sequence[Gate] | None = None,
         tracer: Tracer | None = None,
         options: CallOptions | None = None,
@@ -91,6 +96,10 @@ class Agent:
         self.max_iter = max_iter
         self.max_parallel_tools = max_parallel_tools
         self.budget = budget
+        self.cost_of: Callable[[AssistantMessage], float] | None = None
+        if budget.max_cost is not None:
+            table = kept_prices() if prices is None else prices
+            self.cost_of = reply_cost(table, models_of(provider))
         self.gates = _gates(gate)
         self.spans = NoSpans() if tracer is None else Spans(tracer)
         self.options = CallOptions() if options is None else options

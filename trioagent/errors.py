@@ -32,6 +32,17 @@ class TranscriptError(TrioagentError, ValueError):
     """A transcript that no model would take; nothing was asked."""
 
 
+class PriceError(TrioagentError, LookupError):
+    """A model without a price under a cost budget; nothing was asked."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"the model {model!r} has no price, so max_cost cannot be kept; "
+            "give prices={...} with a Price for it"
+        )
+
+
 class ToolSignatureError(TrioagentError, TypeError):
     """A function whose signature has no JSON schema; raised where the tool is made."""
 
@@ -62,7 +73,7 @@ class MaxIterationsError(RunError):
 
 
 class BudgetError(RunError):
-    """A budget ended the run.  `resource` is tokens, tool_calls or deadline (seconds)."""
+    """A budget ended the run.  `resource` is tokens, tool_calls, cost or deadline (seconds)."""
 
     def __init__(self, resource: str, used: float, limit: float) -> None:
         self.resource = resource
@@ -138,6 +149,14 @@ class AuthenticationError(ProviderError):
 
 class InvalidRequestError(ProviderError):
     """The vendor does not take the request as it is."""
+
+
+class UsageMissingError(ProviderError):
+    """A reply came without token counts, so a token or cost budget cannot be kept any further.
+
+    The reply stands in the transcript; the run goes on without such a budget, or with a provider
+    that reports counts (`OpenAIChat` asks for them unless ``include_usage=False``).
+    """
 
 
 # -- steps and the journal ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from .errors import ApprovalError, BudgetError, MaxIterationsError, RunError
 from .gate import Verdict
 from .messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage
 
-HaltReason: TypeAlias = Literal["max_iter", "tokens", "tool_calls", "deadline"]
+HaltReason: TypeAlias = Literal["max_iter", "tokens", "tool_calls", "cost", "deadline"]
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):

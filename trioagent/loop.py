@@ -58,7 +58,7 @@ from .messages import (
     encode,
     error_result,
 )
-from .provider import CallOptions, Request
+from .provider import Request
 from .rendering import render
 from .steps import Applied, Failure, Resolution, Start, Step, StepContext, StepRunner
 from .tools import Tool
@@ -179,6 +179,7 @@ class Loop:
                     max_iter=agent.max_iter,
                     budget=agent.budget,
                     decisions=begun.decisions,
+                    cost_of=agent.cost_of,
                 )
                 state = await self._until_end(machine)
             except BaseException as exc:
@@ -244,9 +245,7 @@ class Loop:
         agent, live = self.agent, False
         options = agent.options
         if action.iter > 1 and options.tool_choice not in (_AUTO, "none"):
-            options = CallOptions(
-                temperature=options.temperature, max_output_tokens=options.max_output_tokens
-            )
+            options = msgspec.structs.replace(options, tool_choice=_AUTO)
         request = Request(action.messages, agent.specs, options)
 
         async def body(context: StepContext) -> bytes:
@@ -392,10 +391,7 @@ class Loop:
                     if failures:
                         limiter.release_on_behalf_of(job)
                         break
-                    if job is jobs[-1]:
-                        await attempt(job)  # this task would only wait for the others
-                    else:
-                        nursery.start_soon(attempt, job)
+                    nursery.start_soon(attempt, job)
         except BaseExceptionGroup as group:
             # What is no Exception: a cancellation, Ctrl-C, SystemExit, a tool's odd BaseException.
             raise _foremost(group) from None

@@ -35,7 +35,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -55,7 +55,7 @@ from .actions import (
     RunTurn,
 )
 from .budget import UNLIMITED, Budget
-from .errors import NotPendingError, TranscriptError
+from .errors import NotPendingError, TranscriptError, UsageMissingError
 from .events import Answered, Halted, HaltReason, Pending, State, Suspended
 from .gate import ALLOW, Deny, NeedApproval, Verdict, default_marker
 from .messages import (
@@ -122,6 +122,7 @@ class Machine:
         max_iter: model calls allowed since the last user message, from 1.
         budget: the other limits.
         decisions: what people decided about the calls that wait.
+        cost_of: what a reply costs, for the budget's `max_cost`.
 
     Raises:
         TranscriptError: for a transcript that no model would take, or one with nothing to answer.
@@ -137,6 +138,7 @@ class Machine:
         max_iter: int = 8,
         budget: Budget = UNLIMITED,
         decisions: Decisions = NO_DECISIONS,
+        cost_of: Callable[[AssistantMessage], float] | None = None,
     ) -> None:
         if max_iter < 1:
             raise ValueError(f"max_iter counts from 1, not {max_iter}")
@@ -148,6 +150,7 @@ class Machine:
         self._max_iter = max_iter
         self._budget = budget
         self._decisions = decisions
+        self._cost_of = cost_of
         self._phase = Phase.START
         self._action: Action | None = None
         self._turn: tuple[ToolCall, ...] = ()
@@ -161,17 +164,36 @@ class Machine:
         """Count what the limits count, from the transcript since its last user message."""
         usage = Usage()
         replies = calls = 0
+        cost, uncounted = 0.0, False
         for message in self._messages:
             if type(message) is UserMessage:
                 usage, replies, calls = Usage(), 0, 0
+                cost, uncounted = 0.0, False
             elif type(message) is AssistantMessage:
                 usage += message.usage
+                cost += self._price(message)
+                uncounted = uncounted or message.usage_missing
                 replies += 1
                 calls += len(message.tool_calls)
                 self._ids.update(call.id for call in message.tool_calls)
             elif type(message) is ToolMessage:
                 self._tainted = True
         self._usage, self._replies, self._calls = usage, replies, calls
+        self._cost, self._uncounted = cost, uncounted
+
+    def _price(self, message: AssistantMessage) -> float:
+        if self._budget.max_cost is None or self._cost_of is None:
+            return 0.0
+        return self._cost_of(message)
+
+    def _check_counted(self) -> None:
+        """Refuse to go on under a budget whose use is not known."""
+        limited = self._budget.max_tokens is not None or self._budget.max_cost is not None
+        if self._uncounted and limited:
+            raise UsageMissingError(
+                "a reply came without token counts, so the budget cannot be kept; ask the vendor "
+                "for them, or run without max_tokens and max_cost"
+            )
 
     # -- what it holds ----------------------------------------------------------------------------
 
@@ -229,13 +251,16 @@ class Machine:
             self._go("begin", Phase.READY)
 
     def _check_limits(self, seconds: float) -> None:
-        """Limits come before the work they limit: iterations, tokens, deadline, in this order."""
+        """Limits come before the work they limit: iterations, tokens, cost, deadline, in order."""
+        self._check_counted()
         budget = self._budget
         used = self._usage.total_tokens
         if self._replies >= self._max_iter:
             self._halt("limits", "max_iter", self._replies, self._max_iter)
         elif budget.max_tokens is not None and used >= budget.max_tokens:
             self._halt("limits", "tokens", used, budget.max_tokens)
+        elif budget.max_cost is not None and self._cost >= budget.max_cost:
+            self._halt("limits", "cost", self._cost, budget.max_cost)
         elif budget.max_seconds is not None and seconds >= budget.max_seconds:
             self._halt("limits", "deadline", seconds, budget.max_seconds)
         else:
@@ -274,6 +299,8 @@ class Machine:
         self._replies += 1
         self._calls += len(calls)
         self._usage += message.usage
+        self._cost += self._price(message)
+        self._uncounted = self._uncounted or message.usage_missing
         self._ids.update([call.id for call in calls])
         if calls:
             self._take_turn("Replied", message, calls, {})
@@ -288,6 +315,7 @@ class Machine:
         done: Mapping[str, ToolResult],
     ) -> None:
         """The last reply has calls to answer, some of them `done`: may the turn go on at all?"""
+        self._check_counted()
         self._turn = calls
         self._results = {i: done[call.id] for i, call in enumerate(calls) if call.id in done}
         todo = {i: call for i, call in enumerate(calls) if call.id not in done}

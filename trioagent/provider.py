@@ -23,16 +23,31 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the model is to answer; ``None`` leaves it to the vendor.
+    """How the model is to answer; ``None`` or () leaves it to the vendor.
 
-    `max_output_tokens`: from 1.  `tool_choice`: ``auto``, ``none``, ``required`` or the name of a
-    tool; a forced choice holds for a run's first model call, then ``auto``, since a run forced at
-    every turn never ends.
+    They mean the same for every vendor.  One that a vendor lacks is an `InvalidRequestError` that
+    names it, before anything is sent; none is ever dropped.
+
+    `temperature`, `top_p`: the vendor's own ranges.
+    `max_output_tokens`: from 1, reasoning included.
+    `stop`: texts that end the reply where the model writes one.
+    `seed`: for replies that are more alike; lacking: Responses, Anthropic.
+    `reasoning_effort`: one of the vendor's levels, such as ``low``, ``medium``, ``high``.
+    `tool_choice`: ``auto``, ``none``, ``required`` or the name of a tool; a forced choice holds
+    for a run's first model call, then ``auto``, since a run forced at every turn never ends.
+    `extra_body`: more fields of the request, as the vendor names them.  A field that the library
+    writes itself is refused, save ``tools``, whose items are put after the run's own.  It is kept
+    in journals, so it is no place for a secret.
     """
 
     temperature: float | None = None
     max_output_tokens: int | None = None
     tool_choice: str = "auto"
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    extra_body: dict[str, Any] | None = None
 
 
 class Request(msgspec.Struct, frozen=True):
