@@ -9,7 +9,7 @@ Effect: TypeAlias = Literal["read", "idempotent", "write"]
 """What running a step twice would do: nothing; nothing more under the same key; it again."""
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
-"""From the least strict on."""
+"""All of them."""
 
 Standing: TypeAlias = Literal["nothing", "intent", "outcome", "other_request"]
 """What is recorded of a step: nothing, that it began, its outcome, or that of another request."""
@@ -45,8 +45,3 @@ def decide(effect: Effect, standing: Standing) -> Decision:
     refuses where nobody can: a write is never repeated by itself.
     """
     return TABLE[effect][standing]
-
-
-def stricter(one: Effect, other: Effect) -> Effect:
-    """The stricter of two: what was begun as a write stays one, whatever it is called later."""
-    return max(one, other, key=EFFECTS.index)

@@ -179,6 +179,7 @@ class Loop:
                     max_iter=agent.max_iter,
                     budget=agent.budget,
                     decisions=begun.decisions,
+                    replied=begun.replied,
                     cost_of=agent.cost_of,
                 )
                 state = await self._until_end(machine)

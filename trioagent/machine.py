@@ -123,6 +123,8 @@ class Machine:
         budget: the other limits.
         decisions: what people decided about the calls that wait.
         cost_of: what a reply costs, for the budget's `max_cost`.
+        replied: the last iteration whose reply is recorded, 0 for none.  Limits hold for work, and
+            what is only replayed up to there is none: a lower limit never undoes an answer.
 
     Raises:
         TranscriptError: for a transcript that no model would take, or one with nothing to answer.
@@ -139,6 +141,7 @@ class Machine:
         budget: Budget = UNLIMITED,
         decisions: Decisions = NO_DECISIONS,
         cost_of: Callable[[AssistantMessage], float] | None = None,
+        replied: int = 0,
     ) -> None:
         if max_iter < 1:
             raise ValueError(f"max_iter counts from 1, not {max_iter}")
@@ -151,6 +154,7 @@ class Machine:
         self._budget = budget
         self._decisions = decisions
         self._cost_of = cost_of
+        self._known = replied
         self._phase = Phase.START
         self._action: Action | None = None
         self._turn: tuple[ToolCall, ...] = ()
@@ -252,6 +256,9 @@ class Machine:
 
     def _check_limits(self, seconds: float) -> None:
         """Limits come before the work they limit: iterations, tokens, cost, deadline, in order."""
+        if self._replies < self._known:
+            self._ask()
+            return
         self._check_counted()
         budget = self._budget
         used = self._usage.total_tokens
@@ -264,9 +271,12 @@ class Machine:
         elif budget.max_seconds is not None and seconds >= budget.max_seconds:
             self._halt("limits", "deadline", seconds, budget.max_seconds)
         else:
-            iteration = self._replies + 1
-            self._go("limits", Phase.ASKING)
-            self._action = AskModel(iteration, f"llm/{iteration}", tuple(self._messages))
+            self._ask()
+
+    def _ask(self) -> None:
+        iteration = self._replies + 1
+        self._go("limits", Phase.ASKING)
+        self._action = AskModel(iteration, f"llm/{iteration}", tuple(self._messages))
 
     # -- what came of it --------------------------------------------------------------------------
 
@@ -320,7 +330,8 @@ class Machine:
         self._results = {i: done[call.id] for i, call in enumerate(calls) if call.id in done}
         todo = {i: call for i, call in enumerate(calls) if call.id not in done}
         steps = {i: _tool_step(self._replies, i, call.name) for i, call in todo.items()}
-        budget, used = self._budget, self._usage.total_tokens
+        budget = UNLIMITED if self._replies < self._known else self._budget
+        used = self._usage.total_tokens
         if budget.max_tokens is not None and used > budget.max_tokens:
             self._halt(event, "tokens", used, budget.max_tokens)
         elif reply.stop_reason == "length":

@@ -112,13 +112,15 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Begun:
     """What a runner answers to `Start`: the input and the decisions that stand, the seconds that
-    processes held the run before, and the bytes that the requests' digest starts from."""
+    processes held the run before, the bytes that the requests' digest starts from, and the last
+    iteration whose reply is recorded (0 for none)."""
 
     input: tuple[Message, ...]
     decisions: Decisions
     run_id: str = ""
     seconds: float = 0.0
     seed: bytes = b""
+    replied: int = 0
 
 
 @dataclass(frozen=True, slots=True)

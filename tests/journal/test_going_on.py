@@ -375,3 +375,22 @@ async def test_a_plain_step_beside_an_agents_run_leaves_its_end_and_what_waits_a
         state = await weather(world, gate=ByName(lookup=ASK)).run(step_runner=run)
     assert isinstance(state, Answered)
     assert world.did == ["lookup Paris"]
+
+
+async def test_a_lower_limit_does_not_undo_a_recorded_answer(journal: Journal) -> None:
+    world = World()
+    agent = Agent(
+        by_turn(calling(call("read")), calling(call("read")), saying("ok")),
+        tools=[world.doing("read", "read", "ok")],
+    )
+    async with journal.claim("run") as run:
+        answered = await agent.run(QUESTION, step_runner=run)
+    tight = Agent(
+        by_turn(),
+        tools=[world.doing("read", "read", "ok")],
+        max_iter=1,
+        budget=Budget(max_tokens=0, max_tool_calls=0, max_seconds=1e-9),
+    )
+    async with journal.claim("run") as run:
+        assert await tight.run(step_runner=run) == answered
+    assert world.did == ["read", "read"]

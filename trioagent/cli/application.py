@@ -20,7 +20,12 @@ from trioagent.cli.ending import describe
 from trioagent.cli.safe import one_line
 from trioagent.provider import Provider
 
-DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+MODELS = {
+    "openai": ("OpenAIChat", "OPENAI_API_KEY"),
+    "responses": ("OpenAIResponses", "OPENAI_API_KEY"),
+    "anthropic": ("Anthropic", "ANTHROPIC_API_KEY"),
+}
+"""What ``--model`` may begin with: the provider of each, and the variable that holds its key."""
 
 
 class ApplicationError(click.ClickException):
@@ -61,7 +66,7 @@ class Source:
     def check(self) -> None:
         """Refuse options that do not go together."""
         if (self.app is None) == (self.model is None):
-            raise click.UsageError("give one of --app MODULE:AGENT and --model openai:NAME")
+            raise click.UsageError(f"give one of --app MODULE:AGENT and --model {_named()}")
         if self.app is not None:
             for option in ("base_url", "api_key_env", "system"):
                 if getattr(self, option) is not None:
@@ -93,23 +98,25 @@ class Source:
         """The model."""
         assert self.model is not None
         kind, colon, name = self.model.partition(":")
-        if kind != "openai" or not colon or not name:
+        if kind not in MODELS or not colon or not name:
             raise click.BadParameter(
-                f"{one_line(self.model)!r} is not openai:NAME", param_hint="--model"
+                f"{one_line(self.model)!r} is not {_named()}", param_hint="--model"
             )
+        made, variable = MODELS[kind]
         try:
-            from trioagent.providers import OpenAIChat
+            provider: Any = getattr(importlib.import_module("trioagent.providers"), made)
         except ImportError as exc:
             raise ApplicationError(describe(exc)) from exc
         options: dict[str, Any] = {} if self.base_url is None else {"base_url": self.base_url}
         try:
-            return OpenAIChat(name, api_key=self._key(), **options)
+            model: Provider = provider(name, api_key=self._key(variable), **options)
+            return model
         except ValueError as exc:
             raise click.UsageError(one_line(str(exc))) from None
 
-    def _key(self) -> str | None:
+    def _key(self, usual: str) -> str | None:
         """The key, which is printed nowhere.  A server of one's own may want none."""
-        variable = self.api_key_env or DEFAULT_KEY_VARIABLE
+        variable = self.api_key_env or usual
         key = os.environ.get(variable)
         if not key and (self.api_key_env is not None or self.base_url is None):
             raise click.UsageError(
@@ -117,6 +124,12 @@ class Source:
                 "the variable that holds it with --api-key-env"
             )
         return key or None
+
+
+def _named() -> str:
+    """The forms of ``--model``: ``openai:NAME, ... or ...``."""
+    *others, last = [f"{kind}:NAME" for kind in MODELS]
+    return f"{', '.join(others)} or {last}"
 
 
 def load_agent(spec: str) -> Agent:

@@ -86,7 +86,7 @@ ACTS = (
 @click.command(short_help="Watch an agent survive two kills.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
 @click.option("--keep", metavar="DIR", help="Where journal and report go.  [default: a new folder]")
-@click.option("--model", metavar="openai:NAME", help="A real model instead of the scripted one.")
+@click.option("--model", metavar="API:NAME", help="A real model instead of the scripted one.")
 @click.option("--base-url", metavar="URL", help="Where the model is, if not at the vendor's.")
 @click.option("--api-key-env", metavar="VAR", help="The variable that holds the API key.")
 @failing_clearly

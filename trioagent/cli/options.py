@@ -61,7 +61,11 @@ _APPLICATION_OPTIONS = (
         metavar="MODULE:AGENT",
         help="An Agent, or a function that returns one; the current folder is importable.",
     ),
-    click.option("--model", metavar="openai:NAME", help="A model without tools, instead of --app."),
+    click.option(
+        "--model",
+        metavar="API:NAME",
+        help="A model without tools, instead of --app: openai:, responses: or anthropic:.",
+    ),
     click.option(
         "--mcp",
         metavar="COMMAND|URL",
@@ -72,7 +76,7 @@ _APPLICATION_OPTIONS = (
     click.option(
         "--api-key-env",
         metavar="VAR",
-        help="The variable that holds the API key.  [default: OPENAI_API_KEY]",
+        help="The variable that holds the API key.  [default: the vendor's, as OPENAI_API_KEY]",
     ),
     click.option("--system", metavar="TEXT", help="The system prompt, with --model."),
     click.option("--max-iter", type=click.IntRange(1), help="Model calls, from 1."),

@@ -70,6 +70,7 @@ async def begin_run(claim: Claim, prefix: str, start: Start) -> Begun:
         claim.run_id,
         claim.fold.seconds,
         hashlib.sha256(scope.seed).digest(),
+        claim.fold.replied(prefix),
     )
 
 

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import apsw
 
 from trioagent.errors import DuplicateStepError, StepError
+from trioagent.steps import StepKind
 
 from . import sqlite
 from .fold import Fold
@@ -34,6 +35,7 @@ class Claim:
         self.owner = owner
         self.fold = state
         self.running: set[str] = set()
+        self.plain: set[str] = set()
         self.asked: dict[str, set[str]] = {}
         self.holds = holds
         self.closed = False
@@ -86,10 +88,11 @@ class Claim:
         for record in await self.writer.transact(load, sync=False):
             self.fold.apply(record)
 
-    def use(self, prefix: str, name: str) -> None:
-        """Take a step's name; `DuplicateStepError` for the second time since the run began."""
+    def use(self, prefix: str, name: str, kind: StepKind) -> None:
+        """Take a step's name; `DuplicateStepError` for the second time: an agent's since its run
+        under `prefix` began, any other in this claim."""
         self.check_outside(f"the step {name}")
-        asked = self.asked.setdefault(prefix, set())
+        asked = self.plain if kind == "step" else self.asked.setdefault(prefix, set())
         if name in asked or name in self.running:
             raise DuplicateStepError(name)
         asked.add(name)

@@ -190,6 +190,15 @@ class Fold:
         """Every write that was begun and whose outcome is not recorded."""
         return [step for step in self.steps.values() if step.open_write]
 
+    def replied(self, prefix: str) -> int:
+        """The last iteration under `prefix` whose reply is recorded, 0 for none."""
+        iteration = 0
+        for name, step in self.steps.items():
+            number = name.removeprefix(f"{prefix}llm/")
+            if number.isdecimal() and step.status == "completed":
+                iteration = max(iteration, int(number))
+        return iteration
+
     @property
     def status(self) -> Status:
         """How the whole run stands: as its own scope does, or the first of its others."""

@@ -25,7 +25,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 import trio
 
-from trioagent.effects import EFFECTS, Effect, Standing, decide, stricter
+from trioagent.effects import EFFECTS, Effect, Standing, decide
 from trioagent.errors import (
     EncodingError,
     JournalCorruptError,
@@ -202,13 +202,13 @@ class Run:
         state = self._claim.fold.steps.get(name)
         data = None if state is None else await self._outcome(name, step, state)
         if data is not None:
-            self._claim.use(self._prefix, name)
+            self._claim.use(self._prefix, name, step.kind)
         return data
 
     async def run_step(self, step: Step, body: Body) -> bytes:
         """The step's outcome, by replaying it or by running `body` once."""
         name, claim = self._prefix + step.name, self._claim
-        claim.use(self._prefix, name)
+        claim.use(self._prefix, name, step.kind)
         state = claim.fold.steps.get(name)
         data = None if state is None else await self._outcome(name, step, state)
         return await self._execute(name, step, body) if data is None else data
@@ -217,8 +217,8 @@ class Run:
         """Do what the table says of a step that has records, short of running a body."""
         claim = self._claim
         claim.writer.check(claim.owner)
-        effect = stricter(state.effect, step.effect)
-        match decide(effect, _standing(state, step)):
+        # By the effect it was begun with: a write stays one, whatever it is called now.
+        match decide(state.effect, _standing(state, step)):
             case "execute" | "again":
                 return None
             case "replay":
@@ -353,15 +353,17 @@ def _check_name(name: str) -> None:
         raise ValueError(f"llm and tool are an agent's own in step names: {name!r}")
 
 
-async def _call(call: Callable[[], Any], effect: Effect, context: StepContext) -> Any:
-    target = call.func if isinstance(call, functools.partial) else call
-    if inspect.iscoroutinefunction(target):
+async def _call(call: functools.partial[Any], effect: Effect, context: StepContext) -> Any:
+    if inspect.iscoroutinefunction(call.func):
         return await call()
     if effect == "read":
-        return await run_abandoned(call)
-    # A thread cannot be cancelled, and a write that goes on unseen could not be recorded.
-    with trio.CancelScope(shield=True):
-        return await run_held(call, context.hold)
+        value = await run_abandoned(call)
+    else:
+        # A thread cannot be cancelled, and a write that goes on unseen could not be recorded.
+        with trio.CancelScope(shield=True):
+            value = await run_held(call, context.hold)
+    # What only made a coroutine (a lambda, an object with an async __call__) has done no work yet.
+    return await value if inspect.isawaitable(value) else value
 
 
 async def _ask(reconcile: ReconcileStep, args: tuple[Any, ...], key: str) -> Resolution:
