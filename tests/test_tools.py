@@ -385,7 +385,6 @@ async def test_tools_062_timed_out_threads_give_results_at_once_and_are_counted_
     while hangs.abandoned.count:
         await trio.to_thread.run_sync(list)
     assert held.open == 0
-    assert "null" in str((await run(hangs)).parts)
 
 
 async def test_a_thread_that_ends_in_time_is_not_counted() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from . import rows, sizes
+from . import rows, sizes, wire
 
 ROWS = {
     "loop": rows.loop_without_journal,
@@ -22,6 +22,8 @@ ROWS = {
     "stalls": sizes.stalls,
     "import": sizes.importing,
     "memory": sizes.memory,
+    "decoding": wire.decoding,
+    "requests": wire.requests,
 }
 
 

@@ -10,8 +10,8 @@ needs its records on disk and finds nobody committing takes the whole buffer and
   database, the batch goes to a thread, which may wait.
 * A batch with one goes to a thread, whole, and is synced there.
 * A commit under way is never cancelled, nor broken off by Ctrl-C, after which nobody would know
-  whether the batch is in the file; only the waiting for one's turn is bounded, for those
-  who record what has already happened.
+  whether the batch is in the file.  Who records what has already happened waits for his turn
+  whatever is cancelled: that is at most the commit under way and the next one.
 * A record whose run was taken over is left out of the batch, and its owner is told (`FencedError`).
 * After a commit that failed nothing more is accepted, of anybody: what the memory holds is ahead of
   the file, and only the file counts.
@@ -33,10 +33,6 @@ from trioagent.errors import FencedError, JournalError
 from . import sqlite
 from .records import Record, to_row
 from .sqlite import RunRow
-
-RECORD_SECONDS = 60
-"""How long the record of something that has happened waits for its turn, shielded from
-cancellation: twice what another process may hold the database."""
 
 CHECKPOINT_FRAMES = 1000
 """Pages in the write-ahead log above which they are brought home; SQLite's own default."""
@@ -135,25 +131,22 @@ class Writer:
             raise FencedError(owner.run_id)
 
     async def record(self, owner: Owner, place: int) -> None:
-        """`flush` for what has already happened: shielded, the wait for a turn bounded.
+        """`flush` for what has already happened: shielded from cancellation.
 
-        Raises:
-            JournalError: no turn within `RECORD_SECONDS`.
+        The wait is bounded without a clock: the commit under way ends, within `sqlite.BUSY_SECONDS`
+        and what the disk takes, and the next one has all that waits.
         """
         if self._committed < place and not self._busy and not self._must_sync:
             self.check(owner)
             self._commit_here()
         if self._committed < place:
-            with trio.move_on_after(RECORD_SECONDS, shield=True):
+            with trio.CancelScope(shield=True):
                 await self.flush(owner, place)
-            if self._committed < place:
-                raise JournalError(f"{self._path}: no turn within {RECORD_SECONDS} s")
         if self._frames > CHECKPOINT_FRAMES:
             await self._bring_home()
         if owner.fenced:
             raise FencedError(owner.run_id)
 
-    @trio.lowlevel.enable_ki_protection
     async def transact(self, action: Callable[[apsw.Connection], _T], *, sync: bool) -> _T:
         """Run `action` in a transaction of its own, in a thread.
 
