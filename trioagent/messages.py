@@ -106,9 +106,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
 
-class _Message(
-    msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, weakref=True
-):
+class _Message(msgspec.Struct, frozen=True, tag_field="role", omit_defaults=True, weakref=True):
     """What all messages share: the field that holds their tag.
 
     Weak references let an encoder keep a message's encoded form for as long as it lives.
