@@ -90,7 +90,8 @@ class Stalls(trio.abc.Instrument):
         self._began = time.perf_counter()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.longest = max(self.longest, time.perf_counter() - self._began)
+        if self._began:  # the step that added this instrument began before it
+            self.longest = max(self.longest, time.perf_counter() - self._began)
 
 
 async def stalls(folder: Path, _: int) -> list[Row]:
