@@ -24,8 +24,11 @@ PURE = [
         "actions",
         "effects",
         "arguments",
+        "closed_schema",
+        "output",
         "machine",
         "provider",
+        "journal.payloads",
         "journal.records",
         "journal.fold",
     )

@@ -1,4 +1,4 @@
-"""The machine alone: its nine invariants under any mix of answers, its table and its refusals."""
+"""The machine alone: its ten invariants under any mix of answers, its table and its refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from trioagent.actions import (
     RunTurn,
 )
 from trioagent.machine import TRANSITIONS, Machine, Phase
-from trioagent.messages import check_transcript, error_result
+from trioagent.messages import check_transcript, correction, error_result
 
 from .scripts import ASK, DENY, MAIL, MAIL_MARKER, call, calling, roles, saying, tokens, user
 
@@ -58,7 +58,7 @@ GO = (user("go"),)
 call_parts = st.builds(
     ToolCall,
     id=st.sampled_from(["", "a", "b", "call_1_0"]),
-    name=st.sampled_from(["read", "send", "made up"]),
+    name=st.sampled_from(["read", "send", "made up", "answer"]),
     arguments=st.sampled_from(["{}", '{"x":1}', "{"]),
 )
 some_text = st.builds(Text, st.just("so"))
@@ -70,6 +70,7 @@ replies = st.builds(
     ),
     usage=st.builds(Usage, st.integers(0, 9), st.integers(0, 9)),
     stop_reason=st.sampled_from(["stop", "tool_calls", "stop", "tool_calls", "length"]),
+    problem=st.sampled_from(["", "", "wrong"]),
 )
 verdicts = st.sampled_from(
     [
@@ -86,6 +87,7 @@ configs = st.fixed_dictionaries(
     {
         "system": st.sampled_from(["", "Be brief.", "Be long."]),
         "max_iter": st.sampled_from([4, 3, 2, 1]),
+        "answer_tool": st.sampled_from([None, "answer"]),
         "budget": st.builds(
             Budget,
             max_tokens=st.sampled_from([None, None, None, 0, 20, 40]),
@@ -97,8 +99,21 @@ configs = st.fixed_dictionaries(
 
 
 def since_last_user(transcript: Sequence[Message]) -> list[AssistantMessage]:
-    asked = max(i for i, message in enumerate(transcript) if isinstance(message, UserMessage))
+    asked = max(
+        i
+        for i, message in enumerate(transcript)
+        if isinstance(message, UserMessage) and not corrects(transcript, i)
+    )
     return [message for message in transcript[asked:] if isinstance(message, AssistantMessage)]
+
+
+def corrects(transcript: Sequence[Message], place: int) -> bool:
+    before = transcript[place - 1] if place else None
+    return (
+        isinstance(before, AssistantMessage)
+        and before.problem != ""
+        and transcript[place] == correction(before)
+    )
 
 
 def snapshot(machine: Machine) -> tuple[Any, ...]:
@@ -213,7 +228,15 @@ class Drive:
         self.decisions = Decisions()
         reply = self.machine.adopted(self.draw(replies, "reply"))
         self.feed(Replied(reply))
-        assert self.machine.transcript[-1] == reply
+        if reply.problem and not reply.tool_calls:
+            assert self.machine.transcript[-2:] == (reply, correction(reply))
+            after = self.machine.next_action(0.0)
+            assert isinstance(after, AskModel | End)
+            assert not (isinstance(after, End) and isinstance(after.state, Answered))
+            for twin in self.twins:
+                assert twin.next_action(0.0) == after
+        else:
+            assert self.machine.transcript[-1] == reply
 
     def ask_gate(self, action: AskGate) -> None:
         asked = {index: self.draw(verdicts, "verdict") for index in action.calls}
@@ -232,7 +255,9 @@ class Drive:
         for planned in after.calls:
             verdict = asked[planned.index]
             assert planned.call == action.calls[planned.index]
-            if isinstance(verdict, NeedApproval):
+            if planned.call.name == self.config["answer_tool"]:
+                assert planned.problem and planned.verdict == Allow()
+            elif isinstance(verdict, NeedApproval):
                 assert self.decisions.markers
                 by_a_person = (Deny("I said no"), "a person")
                 assert planned.verdict == Allow() or by_a_person == (
@@ -244,15 +269,26 @@ class Drive:
                 assert planned.denied_by == "policy"
 
     def turn(self, action: RunTurn) -> None:
-        if any(not planned.problem for planned in action.calls):
-            calls = sum(len(reply.tool_calls) for reply in since_last_user(self.before))
+        answer_tool = self.config["answer_tool"]
+        if any(not planned.problem and not planned.answer for planned in action.calls):
+            calls = sum(
+                call.name != answer_tool
+                for reply in since_last_user(self.before)
+                for call in reply.tool_calls
+            )
             if self.budget.max_tokens is not None:
                 assert self.machine.usage.total_tokens <= self.budget.max_tokens
             if self.budget.max_tool_calls is not None:
                 assert calls <= self.budget.max_tool_calls
         reply = since_last_user(self.before)[-1]
-        assert all(planned.problem for planned in action.calls) == (reply.stop_reason == "length")
         for planned in action.calls:
+            cut = reply.stop_reason == "length"
+            if planned.answer:
+                assert reply.tool_calls == (planned.call,)
+                assert planned.call.name == answer_tool
+                assert not (planned.problem or reply.problem or cut)
+            else:
+                assert bool(planned.problem) == (cut or planned.call.name == answer_tool)
             name = planned.call.name.replace(" ", "_")
             assert planned.step == f"tool/{action.iter}/{planned.index}/{name}"
         answered = {m.call_id: m for m in self.before if isinstance(m, ToolMessage)}
@@ -271,6 +307,10 @@ class Drive:
         assert list(self.machine.transcript[-len(expected) :]) == expected
         self.finished = {}
         self.decisions = Decisions()
+        if any(planned.answer for planned in action.calls):
+            end = self.machine.next_action()
+            assert isinstance(end, End) and isinstance(end.state, Answered)
+            assert end.state.message == reply
 
     def broke(self) -> bool:
         if self.draw(st.integers(0, 19), "broke") != 19:
@@ -305,7 +345,7 @@ class Drive:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_any_run_with_any_resumes_keeps_the_nine_invariants(data: st.DataObject) -> None:
+def test_any_run_with_any_resumes_keeps_the_ten_invariants(data: st.DataObject) -> None:
     transcript: tuple[Message, ...] = GO
     for _ in range(data.draw(st.integers(2, 6), "runs")):
         config = data.draw(configs, "config")
@@ -328,6 +368,8 @@ def decided(
     assert isinstance(asked, AskGate)
     machine.feed(Judged({index: NeedApproval("ask") for index in asked.calls}))
     end = machine.next_action()
+    if isinstance(end, RunTurn):  # nothing but answers that are wrong
+        return Decisions()
     assert isinstance(end, End) and isinstance(end.state, Suspended)
     answers = {p.marker: data.draw(st.sampled_from("aadn"), "answer") for p in end.state.pending}
     answers["m"] = data.draw(st.sampled_from("nnnnna"), "answer")

@@ -69,7 +69,8 @@ class Planned(msgspec.Struct, frozen=True):
     """One call of a turn.
 
     `verdict` is `Allow` or `Deny`; `denied_by` says whose denial it is; with a `problem` the call
-    is not run and the problem is its error result.
+    is not run and the problem is its error result.  An `answer` is not run either: it is the run's
+    answer, and its result says only that it was taken.
     """
 
     index: int
@@ -78,6 +79,7 @@ class Planned(msgspec.Struct, frozen=True):
     verdict: Allow | Deny = ALLOW
     denied_by: str = "policy"
     problem: str = ""
+    answer: bool = False
 
 
 class RunTurn(msgspec.Struct, frozen=True):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 import trio
 
 from .budget import UNLIMITED, Budget
-from .events import State
+from .events import State, StateOf
 from .gate import Gate
 from .loop import Loop
 from .machine import Machine
 from .messages import AssistantMessage, Message, as_messages, encode
+from .output import ANSWER_TOOL, Output, OutputConfig
 from .prices import Prices, kept_prices, models_of, reply_cost
 from .provider import CallOptions, Provider, ToolSpec
 from .steps import Direct, Start, StepRunner
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Input: TypeAlias = str | Message | Sequence[Message]
 """What a run is given: a text, which is one user message, or messages."""
 
+_T = TypeVar("_T")
+
 
 class Config(msgspec.Struct, frozen=True):
     """What a journal compares between one run and its continuation."""
@@ -36,6 +39,7 @@ class Config(msgspec.Struct, frozen=True):
     model: str
     tools: tuple[ToolSpec, ...]
     options: CallOptions
+    output: OutputConfig | msgspec.UnsetType = msgspec.UNSET
 
 
 class Agent:
@@ -105,13 +109,52 @@ class Agent:
         self.options = CallOptions() if options is None else options
         self.on_unknown = on_unknown
         self.specs = tuple([made.spec for made in self.tools.values()])
-        config = Config(system, provider.model, self.specs, self.options)
-        self._config = encode(config, ordered=True)
+        self._config = self._config_for(None)
+
+    @overload
+    async def run(
+        self,
+        input: Input | None = None,
+        *,
+        output: None = None,
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> StateOf[None]: ...
+
+    @overload
+    async def run(
+        self,
+        input: Input | None = None,
+        *,
+        output: type[_T],
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> StateOf[_T]: ...
+
+    @overload
+    async def run(
+        self,
+        input: Input | None = None,
+        *,
+        output: Any,
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> State: ...
 
     async def run(
         self,
         input: Input | None = None,
         *,
+        output: Any = None,
         step_runner: StepRunner | None = None,
         deps: Any = None,
         approvals: Sequence[str] = (),
@@ -122,6 +165,11 @@ class Agent:
 
         Args:
             input: a text or messages; ``None`` for the input that `step_runner` recorded.
+            output: the type of the answer, any that msgspec reads from JSON and has a schema for.
+                The answer as a value of it is `Answered.output`.  A wrong one is returned to the
+                model with what is wrong, which takes a model call of `max_iter`.  A model that
+                has no schema mode answers by calling the tool ``final_answer``, which is put to
+                no gate and counts against no tool budget.
             step_runner: what remembers the steps, such as a claimed run of a journal.
             deps: the application's own object, for `ToolContext.deps`.
             approvals: markers of waiting calls that may run.
@@ -132,6 +180,8 @@ class Agent:
             `Answered`, `Halted` or `Suspended`.
 
         Raises:
+            TypeError: an `output` without a schema; nothing was asked.
+            ValueError: an `output` where a tool of the agent is named ``final_answer``.
             TranscriptError: an input that no model would take; nothing was asked.
             NotPendingError: a marker of nothing that waits; nothing ran.
             ProviderError: a model call failed; running again asks again.
@@ -139,14 +189,55 @@ class Agent:
 
         Cancellation: stops what runs; what was recorded stands.  Always a checkpoint.
         """
-        loop = Loop(self, Direct() if step_runner is None else step_runner, None, deps)
-        return await loop.run(self._start(input, approvals, denials, accept_changes))
+        asked = None if output is None else self._output(output)
+        loop = Loop(self, Direct() if step_runner is None else step_runner, None, deps, asked)
+        return await loop.run(self._start(input, approvals, denials, accept_changes, asked))
+
+    @overload
+    def stream(
+        self,
+        input: Input | None = None,
+        *,
+        output: None = None,
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> AbstractAsyncContextManager[AgentStream[None]]: ...
+
+    @overload
+    def stream(
+        self,
+        input: Input | None = None,
+        *,
+        output: type[_T],
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> AbstractAsyncContextManager[AgentStream[_T]]: ...
+
+    @overload
+    def stream(
+        self,
+        input: Input | None = None,
+        *,
+        output: Any,
+        step_runner: StepRunner | None = None,
+        deps: Any = None,
+        approvals: Sequence[str] = (),
+        denials: Mapping[str, str] | None = None,
+        accept_changes: bool = False,
+    ) -> AbstractAsyncContextManager[AgentStream]: ...
 
     @asynccontextmanager
     async def stream(
         self,
         input: Input | None = None,
         *,
+        output: Any = None,
         step_runner: StepRunner | None = None,
         deps: Any = None,
         approvals: Sequence[str] = (),
@@ -157,12 +248,14 @@ class Agent:
 
         The run never waits for its events to be read.  Leaving the block early cancels the run;
         an exception in the block leaves it bare, not in a group.  A failure that neither the
-        events nor `result` told is raised when the block is left.
+        events nor `result` told is raised when the block is left.  The text of an answer is shown
+        as it comes, so before it is judged by `output`.
         """
-        start = self._start(input, approvals, denials, accept_changes)
+        asked = None if output is None else self._output(output)
+        start = self._start(input, approvals, denials, accept_changes, asked)
         runner = Direct() if step_runner is None else step_runner
         stream: AgentStream
-        loop = Loop(self, runner, lambda event: stream.emit(event), deps)
+        loop = Loop(self, runner, lambda event: stream.emit(event), deps, asked)
         stream = AgentStream(loop)
         raised: BaseException | None = None
         try:
@@ -188,13 +281,27 @@ class Agent:
         approvals: Sequence[str],
         denials: Mapping[str, str] | None,
         accept_changes: bool,
+        output: Output | None,
     ) -> Start:
         messages = None if input is None else as_messages(input)
+        config = self._config if output is None else self._config_for(output.config)
         if messages is not None:
+            if output is not None:
+                messages = output.rejudged(messages)
             Machine(messages, system=self.system)  # refuses a bad input before it is recorded
             encode(messages)
         denied = {} if denials is None else dict(denials)
-        return Start(messages, self._config, tuple(approvals), denied, accept_changes)
+        return Start(messages, config, tuple(approvals), denied, accept_changes)
+
+    def _output(self, asked: Any) -> Output:
+        if ANSWER_TOOL in self.tools:
+            raise ValueError(f"a tool is named {ANSWER_TOOL}, which an output has its own use for")
+        return Output(asked, getattr(self.provider, "structured", "tool"))
+
+    def _config_for(self, output: OutputConfig | None) -> bytes:
+        asked = msgspec.UNSET if output is None else output
+        config = Config(self.system, self.provider.model, self.specs, self.options, asked)
+        return encode(config, ordered=True)
 
 
 def _gates(gate: Gate | Sequence[Gate] | None) -> tuple[Gate, ...]:

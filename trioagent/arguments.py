@@ -55,16 +55,19 @@ def no_object(name: str, value: Any, schema: Schema) -> ArgumentsError:
 
 def misfit(name: str, problem: str, value: Any, schema: Schema) -> ArgumentsError:
     """The error for an object that does not fit: the field, what was found, what is wanted."""
+    return ArgumentsError(f"the arguments of {name} do not fit: {fault(problem, value, schema)}")
+
+
+def fault(problem: str, value: Any, schema: Schema, fields: str = "parameters") -> str:
+    """What is wrong with `value`, an object, of which msgspec says `problem`: the field, what was
+    found there, and what is wanted."""
     found, field = "", ""
     if (at := _AT.search(problem)) is not None:
         steps = [key or int(index) for key, index in _STEP.findall(at[1])]
         field = str(steps[0]) if steps else ""
         if problem.startswith(("Expected", "Invalid")) and "[...]" not in at[1]:
             found = _found(value, steps)
-    return ArgumentsError(
-        f"the arguments of {name} do not fit: {problem}{found}; "
-        f"its parameters are {_parameters(schema, field)}"
-    )
+    return f"{problem}{found}; its {fields} are {_parameters(schema, field)}"
 
 
 def shown(value: Any, limit: int = 60) -> str:

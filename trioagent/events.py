@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias
 
 import msgspec
 
 from .errors import ApprovalError, BudgetError, MaxIterationsError, RunError
 from .gate import Verdict
 from .messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    ValueT = TypeVar("ValueT", default=Any)
+else:
+    from typing import TypeVar
+
+    ValueT = TypeVar("ValueT")
 
 HaltReason: TypeAlias = Literal["max_iter", "tokens", "tool_calls", "cost", "deadline"]
 
@@ -83,10 +92,14 @@ class _State(msgspec.Struct, frozen=True, tag_field="state", kw_only=True):
         raise error
 
 
-class Answered(_State, frozen=True, tag="answered", kw_only=True):
-    """The model answered without asking for a tool."""
+class Answered(_State, Generic[ValueT], frozen=True, tag="answered", kw_only=True):
+    """The model answered without asking for a tool.
+
+    `output` is the answer as the type that the run's ``output`` asked for, else ``None``.
+    """
 
     message: AssistantMessage
+    output: ValueT = None  # type: ignore[assignment]
 
     def unwrap(self) -> AssistantMessage:
         """The answer."""
@@ -100,6 +113,11 @@ class Halted(_State, frozen=True, tag="halted", kw_only=True):
     used: float
     limit: float
 
+    @property
+    def output(self) -> NoReturn:
+        """There is none: raise as `unwrap` does."""
+        self.unwrap()
+
     def unwrap(self) -> NoReturn:
         """Raise `MaxIterationsError` or `BudgetError`."""
         if self.reason == "max_iter":
@@ -112,12 +130,20 @@ class Suspended(_State, frozen=True, tag="suspended", kw_only=True):
 
     pending: tuple[Pending, ...]
 
+    @property
+    def output(self) -> NoReturn:
+        """There is none: raise as `unwrap` does."""
+        self.unwrap()
+
     def unwrap(self) -> NoReturn:
         """Raise `ApprovalError`."""
         self._raise(ApprovalError(self.pending))
 
 
-State: TypeAlias = Answered | Halted | Suspended
+StateOf: TypeAlias = Answered[ValueT] | Halted | Suspended
+"""How a run ends that was asked for an output: ``StateOf[Weather]``."""
+
+State: TypeAlias = StateOf[Any]
 
 
 class Done(_Event, frozen=True, tag="done"):

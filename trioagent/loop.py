@@ -34,6 +34,7 @@ from .actions import (
 from .arguments import ArgumentsError
 from .errors import EncodingError, FencedError, ProtocolError, StepError, TrioagentError
 from .events import (
+    Answered,
     Done,
     Event,
     State,
@@ -49,6 +50,7 @@ from .machine import Machine
 from .messages import (
     AssistantMessage,
     Message,
+    Text,
     Thinking,
     ToolResult,
     Usage,
@@ -58,6 +60,7 @@ from .messages import (
     encode,
     error_result,
 )
+from .output import Output
 from .provider import Request
 from .rendering import render
 from .steps import Applied, Failure, Resolution, Start, Step, StepContext, StepRunner
@@ -74,6 +77,9 @@ EFFECTS_UNKNOWN = encode(
 )
 """The outcome of a write in doubt under ``on_unknown="tell_model"``."""
 
+ANSWER_TAKEN = ToolResult((Text("the answer was taken"),))
+"""The outcome of the call that was the run's answer."""
+
 _AUTO = "auto"
 
 
@@ -83,7 +89,17 @@ class _Job:
     What is `known` without running anything takes no slot, and its step has no effect.
     """
 
-    __slots__ = ("agent", "arguments", "deps", "known", "planned", "step", "tainted", "tool")
+    __slots__ = (
+        "agent",
+        "arguments",
+        "deps",
+        "known",
+        "planned",
+        "specs",
+        "step",
+        "tainted",
+        "tool",
+    )
 
     def __init__(self, loop: Loop, planned: Planned, step: Step, tainted: bool) -> None:
         self.agent = loop.agent
@@ -91,6 +107,7 @@ class _Job:
         self.planned = planned
         self.step = step
         self.tainted = tainted
+        self.specs = loop.specs
         self.tool = self.agent.tools.get(planned.call.name)
         self.arguments: dict[str, Any] = {}
         self.known = self._known()
@@ -103,8 +120,10 @@ class _Job:
             return error_result(planned.problem)
         if isinstance(planned.verdict, Deny):
             return denied_result(planned.denied_by, planned.verdict.reason)
+        if planned.answer:
+            return ANSWER_TAKEN
         if self.tool is None:
-            return error_result(_unknown_tool(call.name, list(self.agent.tools)))
+            return error_result(_unknown_tool(call.name, [spec.name for spec in self.specs]))
         try:
             self.arguments = self.tool.parse(call.arguments)
         except ArgumentsError as exc:
@@ -136,9 +155,14 @@ class Loop:
         runner: StepRunner,
         emit: Callable[[Event], None] | None,
         deps: Any,
+        output: Output | None = None,
     ) -> None:
         self.agent = agent
         self.deps = deps
+        self.specs = agent.specs
+        self._output = output
+        if output is not None and output.tool is not None:
+            self.specs = (*agent.specs, output.tool)
         self._runner = runner
         self._emit = emit
         self._machine: Machine | None = None
@@ -180,6 +204,7 @@ class Loop:
                     budget=agent.budget,
                     decisions=begun.decisions,
                     replied=begun.replied,
+                    answer_tool=None if self._output is None else self._output.tool_name,
                     cost_of=agent.cost_of,
                 )
                 state = await self._until_end(machine)
@@ -209,9 +234,12 @@ class Loop:
                 await self._turn(machine, action)
             else:
                 assert isinstance(action, End)  # a failure is raised and asks for no more
-                if isinstance(action.state, Suspended):
-                    self._trace_pending(action.state)
-                return action.state
+                state, output = action.state, self._output
+                if isinstance(state, Suspended):
+                    self._trace_pending(state)
+                elif isinstance(state, Answered) and output is not None:
+                    state = msgspec.structs.replace(state, output=output.value(state.message))
+                return state
 
     async def _failed(self, exc: BaseException) -> None:
         if self._machine is not None and not self._machine.ended:
@@ -247,13 +275,17 @@ class Loop:
         options = agent.options
         if action.iter > 1 and options.tool_choice not in (_AUTO, "none"):
             options = msgspec.structs.replace(options, tool_choice=_AUTO)
-        request = Request(action.messages, agent.specs, options)
+        output = self._output
+        schema = None if output is None else output.schema
+        request = Request(action.messages, self.specs, options, schema)
 
         async def body(context: StepContext) -> bytes:
             nonlocal live
             live = True
             with agent.spans.model_call(agent.provider.model) as span:
                 message = machine.adopted(await self._complete(request))
+                if output is not None:
+                    message = output.taken(message)
                 span.replied(message)
             try:
                 return encode(message)

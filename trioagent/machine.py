@@ -20,12 +20,18 @@ orders, limits and resumes:
 3.  Model call `max_iter + 1` since the last user message is never asked for.
 4.  No call is planned to run while more than `max_tokens` are used, nor in a turn that would take
     the calls past `max_tool_calls`.
-5.  A turn is planned only when every call in it is allowed, approved, denied or known to fail;
-    a denied call is planned as denied.
+5.  A turn is planned only when every call in it is allowed, approved, denied, known to fail or the
+    answer itself; a denied call is planned as denied.
 6.  Results stand in call order, whatever order they finished in.
 7.  `usage` is the sum of the usages of the assistant messages since the last user message.
 8.  A machine made from another's transcript at a turn's boundary goes on as that one does.
 9.  An ended machine stays as it ended.
+10. A reply that has a `problem` never is the answer: the model reads the problem, and is asked
+    again only within the limits.
+
+The answer of a run that was asked for a form is either a text, as ever, or the call of a tool that
+nobody runs, alone in its turn.  Such a call is answered like any other, so that a question may
+follow it.  Whoever feeds a reply has judged it and says so in it, so a replay judges nothing.
 
 What it leaves out: how a call is run, recorded or shown; whether a recorded one runs again.
 """
@@ -68,6 +74,7 @@ from .messages import (
     Usage,
     UserMessage,
     check_transcript,
+    correction,
     unanswered,
     with_unique_ids,
 )
@@ -75,6 +82,12 @@ from .messages import (
 CUT_REPLY = (
     "the output limit cut this reply, so the arguments of its calls may be incomplete and none "
     "of them was run; ask again with less at once"
+)
+
+
+ANSWER_BESIDE = (
+    "the answer was given beside other calls, so before their results were there; read those, "
+    "then give the answer in a call alone"
 )
 
 
@@ -99,12 +112,15 @@ TRANSITIONS: Mapping[Phase, Mapping[str, tuple[Phase, ...]]] = {
     },
     Phase.READY: {"limits": (Phase.ASKING, Phase.HALTED), "Broke": (Phase.FAILED,)},
     Phase.ASKING: {
-        "Replied": (Phase.JUDGING, Phase.ACTING, Phase.ANSWERED, Phase.HALTED),
+        "Replied": (Phase.JUDGING, Phase.ACTING, Phase.READY, Phase.ANSWERED, Phase.HALTED),
         "Expired": (Phase.HALTED,),
         "Broke": (Phase.FAILED,),
     },
     Phase.JUDGING: {"Judged": (Phase.ACTING, Phase.SUSPENDED), "Broke": (Phase.FAILED,)},
-    Phase.ACTING: {"Finished": (Phase.ACTING, Phase.READY), "Broke": (Phase.FAILED,)},
+    Phase.ACTING: {
+        "Finished": (Phase.ACTING, Phase.READY, Phase.ANSWERED),
+        "Broke": (Phase.FAILED,),
+    },
     Phase.ANSWERED: {},
     Phase.HALTED: {},
     Phase.SUSPENDED: {},
@@ -125,6 +141,8 @@ class Machine:
         cost_of: what a reply costs, for the budget's `max_cost`.
         replied: the last iteration whose reply is recorded, 0 for none.  Limits hold for work, and
             what is only replayed up to there is none: a lower limit never undoes an answer.
+        answer_tool: the name of the tool whose call is the answer, where the run has one.  Its
+            calls are put to no gate and count against no `max_tool_calls`.
 
     Raises:
         TranscriptError: for a transcript that no model would take, or one with nothing to answer.
@@ -142,6 +160,7 @@ class Machine:
         decisions: Decisions = NO_DECISIONS,
         cost_of: Callable[[AssistantMessage], float] | None = None,
         replied: int = 0,
+        answer_tool: str | None = None,
     ) -> None:
         if max_iter < 1:
             raise ValueError(f"max_iter counts from 1, not {max_iter}")
@@ -155,6 +174,9 @@ class Machine:
         self._decisions = decisions
         self._cost_of = cost_of
         self._known = replied
+        self._answer_tool = answer_tool
+        self._problem = ""
+        self._answer: AssistantMessage | None = None
         self._phase = Phase.START
         self._action: Action | None = None
         self._turn: tuple[ToolCall, ...] = ()
@@ -169,8 +191,9 @@ class Machine:
         usage = Usage()
         replies = calls = 0
         cost, uncounted = 0.0, False
+        before: Message | None = None
         for message in self._messages:
-            if type(message) is UserMessage:
+            if type(message) is UserMessage and not _corrects(message, before):
                 usage, replies, calls = Usage(), 0, 0
                 cost, uncounted = 0.0, False
             elif type(message) is AssistantMessage:
@@ -178,12 +201,19 @@ class Machine:
                 cost += self._price(message)
                 uncounted = uncounted or message.usage_missing
                 replies += 1
-                calls += len(message.tool_calls)
+                calls += self._countable(message.tool_calls)
                 self._ids.update(call.id for call in message.tool_calls)
             elif type(message) is ToolMessage:
                 self._tainted = True
+            before = message
         self._usage, self._replies, self._calls = usage, replies, calls
         self._cost, self._uncounted = cost, uncounted
+
+    def _countable(self, calls: Sequence[ToolCall]) -> int:
+        """How many of `calls` count against `max_tool_calls`."""
+        if self._answer_tool is None:
+            return len(calls)
+        return sum([call.name != self._answer_tool for call in calls])
 
     def _price(self, message: AssistantMessage) -> float:
         if self._budget.max_cost is None or self._cost_of is None:
@@ -250,7 +280,9 @@ class Machine:
             reply, done = self._last_turn()
             self._take_turn("begin", reply, reply.tool_calls, done)
         elif type(last) is AssistantMessage:
-            self._end("begin", Phase.ANSWERED, self._answered(last))
+            self._take_text("begin", last)
+        elif type(last) is ToolMessage and self._is_answer(reply := self._last_turn()[0]):
+            self._end("begin", Phase.ANSWERED, self._answered(reply))
         else:
             self._go("begin", Phase.READY)
 
@@ -307,7 +339,7 @@ class Machine:
         calls = message.tool_calls
         self._messages.append(message)
         self._replies += 1
-        self._calls += len(calls)
+        self._calls += self._countable(calls)
         self._usage += message.usage
         self._cost += self._price(message)
         self._uncounted = self._uncounted or message.usage_missing
@@ -315,7 +347,22 @@ class Machine:
         if calls:
             self._take_turn("Replied", message, calls, {})
         else:
-            self._end("Replied", Phase.ANSWERED, self._answered(message))
+            self._take_text("Replied", message)
+
+    def _take_text(self, event: str, reply: AssistantMessage) -> None:
+        """The last message is a reply without calls: the answer, unless something is wrong."""
+        if reply.problem:
+            self._messages.append(correction(reply))
+            self._action = None
+            self._go(event, Phase.READY)
+        else:
+            self._end(event, Phase.ANSWERED, self._answered(reply))
+
+    def _is_answer(self, reply: AssistantMessage) -> bool:
+        """Whether `reply` is the call of the answer tool, whole, alone and right."""
+        if self._answer_tool is None or reply.problem or reply.stop_reason == "length":
+            return False
+        return [call.name for call in reply.tool_calls] == [self._answer_tool]
 
     def _take_turn(
         self,
@@ -325,8 +372,17 @@ class Machine:
         done: Mapping[str, ToolResult],
     ) -> None:
         """The last reply has calls to answer, some of them `done`: may the turn go on at all?"""
-        self._check_counted()
         self._turn = calls
+        self._problem = reply.problem
+        if self._is_answer(reply):
+            # An answer stands where it took the run past a limit too, as one without a call does.
+            self._answer, (call,) = reply, calls
+            self._results = {}
+            self._go(event, Phase.ACTING)
+            planned = [Planned(0, _tool_step(self._replies, 0, call.name), call, answer=True)]
+            self._action = RunTurn(self._replies, tuple(planned), self._tainted)
+            return
+        self._check_counted()
         self._results = {i: done[call.id] for i, call in enumerate(calls) if call.id in done}
         todo = {i: call for i, call in enumerate(calls) if call.id not in done}
         steps = {i: _tool_step(self._replies, i, call.name) for i, call in todo.items()}
@@ -368,6 +424,10 @@ class Machine:
         planned: list[Planned] = []
         pending: list[Pending] = []
         for index, call in asked.calls.items():
+            if call.name == self._answer_tool:
+                problem = self._problem or ANSWER_BESIDE
+                planned.append(Planned(index, asked.steps[index], call, problem=problem))
+                continue
             verdict = verdicts.get(index, ALLOW)
             denied_by = "policy"
             if isinstance(verdict, NeedApproval):
@@ -403,7 +463,10 @@ class Machine:
         )
         self._tainted = True
         self._action = None
-        self._go("Finished", Phase.READY)
+        if self._answer is None:
+            self._go("Finished", Phase.READY)
+        else:
+            self._end("Finished", Phase.ANSWERED, self._answered(self._answer))
 
     # -- how it moves -----------------------------------------------------------------------------
 
@@ -423,6 +486,15 @@ class Machine:
 
     def _answered(self, message: AssistantMessage) -> Answered:
         return Answered(message=message, transcript=self.transcript, usage=self._usage)
+
+
+def _corrects(message: UserMessage, before: Message | None) -> bool:
+    """Whether `message` only says what was wrong with the reply `before` it."""
+    return (
+        type(before) is AssistantMessage
+        and bool(before.problem)
+        and (message == correction(before))
+    )
 
 
 def _with_system(transcript: Sequence[Message], system: str) -> list[Message]:

@@ -134,6 +134,8 @@ class AssistantMessage(_Message, frozen=True, tag="assistant"):
     """One reply of the model, its parts in the order in which the model wrote them.
 
     `usage_missing`: the vendor reported no token counts, so `usage` says 0 and means unknown.
+    `problem`: why this reply is not the answer that the run's ``output`` asks for; the model reads
+    it as the result of its call, or in the `correction` after a reply without calls.
     """
 
     parts: tuple[AssistantPart, ...] = ()
@@ -141,6 +143,7 @@ class AssistantMessage(_Message, frozen=True, tag="assistant"):
     model: str = ""
     stop_reason: StopReason = "stop"
     usage_missing: bool = False
+    problem: str = ""
 
     @property
     def text(self) -> str:
@@ -170,7 +173,7 @@ class ToolMessage(_Message, frozen=True, tag="tool"):
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
-class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one tool call came to: a `ToolMessage` without the names that its call already has.
 
     `reason` is the gate's or a person's, for a denied call.
@@ -193,6 +196,14 @@ def error_result(text: str) -> ToolResult:
 def denied_result(by: str, reason: str) -> ToolResult:
     """A denial that the model reads: ``error: denied by <by>: <reason>``."""
     return ToolResult((Text(f"error: denied by {by}: {reason}"),), "denied", reason)
+
+
+def correction(reply: AssistantMessage) -> UserMessage:
+    """What the model is told after a reply without calls that has a `problem`.
+
+    It asks nothing new, so what is counted since the last user message goes on past it.
+    """
+    return UserMessage((Text(reply.problem),))
 
 
 def joined_text(parts: Iterable[_Part]) -> str:

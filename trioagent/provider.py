@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,9 @@ from .messages import AssistantMessage, Message
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ModelReset
 Emit: TypeAlias = Callable[[Delta], None]
+
+Structured: TypeAlias = Literal["schema", "tool"]
+"""How a model is made to answer in a form: by a schema for its text, or by a tool to call."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,17 +54,24 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One model call."""
+    """One model call.
+
+    `output` is the JSON schema of an object that the text of the answer must be; only a provider
+    that says ``schema`` is given one.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     options: CallOptions = CallOptions()
+    output: dict[str, Any] | None = None
 
 
 class Provider(Protocol):
     """A model.
 
-    `model` names it; a journal keeps the name as part of a run's configuration.
+    `model` names it; a journal keeps the name as part of a run's configuration.  A provider that
+    takes `Request.output` says so by an attribute `structured` of ``"schema"``; one that has no
+    such attribute, or ``"tool"``, is given a tool to answer with instead.
     """
 
     @property

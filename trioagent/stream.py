@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Generic
 
 import trio
 
-from .events import Event, State, TextDelta
+from .events import Event, State, StateOf, TextDelta, ValueT
 from .loop import Loop
 from .messages import Message, Usage
 from .steps import Start
@@ -16,7 +17,7 @@ MERGE_ABOVE = 256
 leaves, and little memory where nobody reads at all."""
 
 
-class AgentStream:
+class AgentStream(Generic[ValueT]):
     """What ``async with agent.stream(...)`` gives: iterate it, then ask for `result`.
 
     The run never waits for a reader.  Iterating ends with the run, and raises what made it fail.
@@ -41,7 +42,7 @@ class AgentStream:
         """Tokens used so far since the last user message, also after a failure."""
         return self._loop.usage
 
-    async def result(self) -> State:
+    async def result(self) -> StateOf[ValueT]:
         """Wait for the run's end, with or without reading its events, and give its state.
 
         Raises whatever made the run fail.
@@ -51,7 +52,7 @@ class AgentStream:
             await self._changed.wait()
         return self._outcome()
 
-    def __aiter__(self) -> AgentStream:
+    def __aiter__(self) -> AgentStream[ValueT]:
         return self
 
     async def __anext__(self) -> Event:

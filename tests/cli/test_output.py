@@ -27,7 +27,8 @@ def test_without_the_extra_one_line_says_how_to_install_it(missing: str) -> None
 
 def test_help_names_every_command_and_every_exit_code(command: Command) -> None:
     shown = command("--help").out
-    for word in ["demo", "run", "runs", "show", "resume", "approve", "deny", "doubts", "resolve"]:
+    words = ["demo", "run", "runs", "show", "resume", "approve", "deny", "doubts", "resolve"]
+    for word in [*words, "verify", "prune", "backup"]:
         assert f"\n  {word} " in shown
     for code in (0, 1, 2, 3, 4, 5, 130):
         assert f"\n    {code} " in shown

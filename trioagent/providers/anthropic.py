@@ -10,7 +10,7 @@ import msgspec
 
 from trioagent.errors import ProtocolError
 from trioagent.messages import AssistantMessage, AssistantPart, Usage
-from trioagent.provider import Emit, Request
+from trioagent.provider import Emit, Request, Structured
 from trioagent.providers.anthropic_decoder import AnthropicDecoder
 from trioagent.providers.anthropic_encoder import AnthropicEncoder
 from trioagent.providers.http import endpoint
@@ -43,6 +43,8 @@ class Anthropic:
         timeout: seconds without a byte after which a call has failed.
         max_retries: attempts after the first, from 0; only while nothing of the reply was shown.
             A vendor's ``Retry-After`` is followed up to 60 seconds.
+        structured: how the model is made to answer in a form: by the API's ``schema`` mode, or by
+            a ``tool`` where the model or the server has none.
         client: an open `httpx2.AsyncClient` of the running event loop, for connections to be kept
             between calls (or for a proxy of one's own); the caller closes it.
         jitter: numbers from 0 to 1 that the back-off is multiplied by.
@@ -62,12 +64,14 @@ class Anthropic:
         betas: Sequence[str] = (),
         timeout: float = 300.0,
         max_retries: int = 2,
+        structured: Structured = "schema",
         client: httpx2.AsyncClient | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         if max_output_tokens < 1:
             raise ValueError("max_output_tokens counts from 1")
         self.model = model
+        self.structured = structured
         self._encoder = AnthropicEncoder(model, max_output_tokens=max_output_tokens, stream=stream)
         headers = {"anthropic-version": API_VERSION}
         if betas:

@@ -92,6 +92,9 @@ class AnthropicEncoder:
                 wire_names(request.tools)
                 body["tools"] = [_tool(tool) for tool in request.tools]
             body |= _options(options, bool(request.tools))
+            if request.output is not None:
+                form = {"type": "json_schema", "schema": checked(request.output)}
+                body["output_config"] = {**body.get("output_config", {}), "format": form}
             add_extra(body, options)
             return msgspec.json.encode(body)
         except UNWRITABLE as exc:

@@ -30,6 +30,7 @@ from trioagent.provider import CallOptions, Request, ToolSpec
 from trioagent.providers.kept_forms import KeptForms
 from trioagent.providers.names import wire_name, wire_names
 from trioagent.providers.requests import (
+    OUTPUT_NAME,
     UNWRITABLE,
     add_extra,
     checked,
@@ -94,6 +95,9 @@ class ChatEncoder:
                 wire_names(request.tools)
                 body["tools"] = [_tool(tool) for tool in request.tools]
             body |= self._options(request.options, bool(request.tools))
+            if request.output is not None:
+                form = {"name": OUTPUT_NAME, "schema": checked(request.output), "strict": True}
+                body["response_format"] = {"type": "json_schema", "json_schema": form}
             add_extra(body, request.options)
             return msgspec.json.encode(body)
         except UNWRITABLE as exc:

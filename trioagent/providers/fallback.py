@@ -12,7 +12,7 @@ from trioagent.errors import (
 )
 from trioagent.events import ModelReset
 from trioagent.messages import AssistantMessage
-from trioagent.provider import Delta, Emit, Provider, Request
+from trioagent.provider import Delta, Emit, Provider, Request, Structured
 
 
 class FallbackProvider:
@@ -60,6 +60,12 @@ class FallbackProvider:
                 for model in getattr(provider, "models", (provider.model,))
             ]
         )
+
+    @property
+    def structured(self) -> Structured:
+        """``schema`` where all of them have a schema mode, since each may be the one to answer."""
+        said = {getattr(provider, "structured", "tool") for provider in self._providers}
+        return "schema" if said == {"schema"} else "tool"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx2
 
 from trioagent.messages import AssistantMessage
-from trioagent.provider import Emit, Request
+from trioagent.provider import Emit, Request, Structured
 from trioagent.providers.chat_decoder import ChatDecoder
 from trioagent.providers.chat_encoder import ChatEncoder, MaxTokensField, ThinkingField
 from trioagent.providers.http import endpoint
@@ -38,6 +38,8 @@ class OpenAIChat:
             the field: a token budget then ends a run that goes on after such a reply.
         thinking_field: the name under which the model's thinking is sent back, for the vendors
             that want it back (DeepSeek's and Moonshot's is ``reasoning_content``).
+        structured: how the model is made to answer in a form: by the API's ``schema`` mode, or by
+            a ``tool`` where the model or the server has none.
         client: an open `httpx2.AsyncClient` of the running event loop, for connections to be kept
             between calls (or for a proxy of one's own); the caller closes it.
         jitter: numbers from 0 to 1 that the back-off is multiplied by.
@@ -58,10 +60,12 @@ class OpenAIChat:
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         include_usage: bool = True,
         thinking_field: ThinkingField | None = None,
+        structured: Structured = "schema",
         client: httpx2.AsyncClient | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.model = model
+        self.structured = structured
         self._encoder = ChatEncoder(
             model,
             max_tokens_field=max_tokens_field,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import httpx2
 
 from trioagent.messages import AssistantMessage
-from trioagent.provider import Emit, Request
+from trioagent.provider import Emit, Request, Structured
 from trioagent.providers.http import endpoint
 from trioagent.providers.names import own_names, wire_names
 from trioagent.providers.responses_decoder import ResponsesDecoder
@@ -35,6 +35,8 @@ class OpenAIResponses:
         timeout: seconds without a byte after which a call has failed.
         max_retries: attempts after the first, from 0; only while nothing of the reply was shown.
             A vendor's ``Retry-After`` is followed up to 60 seconds.
+        structured: how the model is made to answer in a form: by the API's ``schema`` mode, or by
+            a ``tool`` where the model or the server has none.
         client: an open `httpx2.AsyncClient` of the running event loop, for connections to be kept
             between calls (or for a proxy of one's own); the caller closes it.
         jitter: numbers from 0 to 1 that the back-off is multiplied by.
@@ -54,10 +56,12 @@ class OpenAIResponses:
         include: Sequence[str] = (),
         timeout: float = 300.0,
         max_retries: int = 2,
+        structured: Structured = "schema",
         client: httpx2.AsyncClient | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.model = model
+        self.structured = structured
         self._encoder = ResponsesEncoder(model, stream=stream, store=store, include=include)
         self._endpoint = endpoint(
             base_url,

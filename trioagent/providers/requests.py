@@ -15,6 +15,9 @@ from trioagent.provider import CallOptions
 UNWRITABLE = (EncodingError, msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What writing a value as JSON may raise."""
 
+OUTPUT_NAME = "answer"
+"""What the APIs that want a name are told of the form of an answer."""
+
 
 def unwritable(exc: BaseException) -> InvalidRequestError:
     """The error of a request that cannot be written."""

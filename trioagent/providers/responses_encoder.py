@@ -29,6 +29,7 @@ from trioagent.provider import CallOptions, Request, ToolSpec
 from trioagent.providers.kept_forms import KeptForms
 from trioagent.providers.names import wire_name, wire_names
 from trioagent.providers.requests import (
+    OUTPUT_NAME,
     UNWRITABLE,
     add_extra,
     checked,
@@ -91,6 +92,9 @@ class ResponsesEncoder:
                 wire_names(request.tools)
                 body["tools"] = [_tool(tool) for tool in request.tools]
             body |= _options(options, bool(request.tools))
+            if request.output is not None:
+                form = {"name": OUTPUT_NAME, "schema": checked(request.output), "strict": True}
+                body["text"] = {"format": {"type": "json_schema", **form}}
             add_extra(body, options)
             return msgspec.json.encode(body)
         except UNWRITABLE as exc:

@@ -11,7 +11,7 @@ import trio
 from trioagent.errors import ProviderError
 from trioagent.events import TextDelta, ThinkingDelta
 from trioagent.messages import AssistantMessage, Message, Text, Thinking
-from trioagent.provider import Emit, Request
+from trioagent.provider import Emit, Request, Structured
 
 ScriptedReply: TypeAlias = AssistantMessage | str | Exception
 Script: TypeAlias = Sequence[ScriptedReply] | Callable[[tuple[Message, ...]], ScriptedReply]
@@ -29,11 +29,15 @@ class Scripted:
         script: the replies, taken one a call; or a function that is given the request's messages,
             which goes on rightly after a resume in a new process.
         model: the name to go by.
+        structured: how it is made to answer in a form: by ``schema`` or by a ``tool``.
     """
 
-    def __init__(self, script: Script, *, model: str = "scripted") -> None:
+    def __init__(
+        self, script: Script, *, model: str = "scripted", structured: Structured = "tool"
+    ) -> None:
         self._script = script
         self.model = model
+        self.structured = structured
         self.requests: list[Request] = []
 
     async def complete(self, request: Request, emit: Emit) -> AssistantMessage:
