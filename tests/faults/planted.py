@@ -13,8 +13,7 @@ from typing import Any
 import apsw
 
 from trioagent import effects
-from trioagent.journal import journal as journal_module
-from trioagent.journal import sqlite
+from trioagent.journal import opening, sqlite
 from trioagent.journal.writer import Writer
 
 
@@ -118,7 +117,7 @@ WRITERS = (
 )
 
 PLANTED: Mapping[str, tuple[Any, str, Any]] = {
-    **{writer.__name__: (journal_module, "Writer", writer) for writer in WRITERS},
+    **{writer.__name__: (opening, "Writer", writer) for writer in WRITERS},
     "Unsynced": (sqlite, "apsw", _Library(Unsynced)),
     "RunsAWriteAgain": (effects, "TABLE", RUNS_A_WRITE_AGAIN),
 }

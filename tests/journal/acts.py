@@ -38,6 +38,11 @@ def rows(path: Path, table: str = "records") -> list[Row]:
         connection.close()
 
 
+def names(folder: Path) -> list[str]:
+    """The files in a folder."""
+    return sorted(file.name for file in folder.iterdir())
+
+
 def alter(path: Path, statement: str, *values: Any) -> None:
     """Do to the file what no journal would."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)

@@ -192,7 +192,7 @@ async def test_a_payload_that_is_missing_or_altered_is_corrupt_and_never_run_aga
 ) -> None:
     path = tmp_path / "runs.db"
     shutil.copy(kept, path)
-    alter(path, f"{damage} WHERE length(data) = ?", len(LARGE) + 2)
+    alter(path, f"{damage} WHERE size = ?", len(LARGE) + 2)
     before = rows(path), rows(path, "runs"), rows(path, "blobs")
     ran: list[str] = []
     async with open_journal(path) as journal:
@@ -210,7 +210,7 @@ async def test_a_configuration_that_is_missing_is_corrupt_and_no_view_is_made_up
 ) -> None:
     path = tmp_path / "runs.db"
     shutil.copy(kept, path)
-    alter(path, "DELETE FROM blobs WHERE length(data) < 10000")
+    alter(path, "DELETE FROM blobs WHERE size < 10000")
     async with open_journal(path) as journal:
         with pytest.raises(JournalCorruptError, match="configuration"):
             await journal.view("paris")
@@ -228,7 +228,7 @@ async def test_a_large_payload_is_stored_once_however_often_it_is_recorded(
             state = await agent.run(QUESTION, step_runner=run)
         assert tool_texts(state.transcript) == [LARGE, LARGE]
         assert (await journal.view(run_id)).transcript == state.transcript
-    large = [row for row in rows(journal.path, "blobs") if len(row[1]) > len(LARGE)]
+    large = [row for row in rows(journal.path, "(SELECT size FROM blobs)") if row[0] > len(LARGE)]
     assert len(large) == 1
 
 

@@ -317,7 +317,7 @@ async def test_pydantic_ai_7157_and_mastra_19217_50_mb_are_kept_once_and_given_b
         assert await run.step("large", lambda: large) == large
     async with open_journal(journal.path) as other, other.claim("run") as run:
         assert await run.step("large", lambda: "again") == large
-    stored = sum(len(row[1]) for row in rows(journal.path, "blobs"))
+    ((stored,),) = rows(journal.path, "(SELECT sum(length(data)) FROM blobs)")
     assert stored <= 1.2 * len(large)
 
 

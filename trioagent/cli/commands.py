@@ -13,6 +13,7 @@ from trioagent.cli.demo import demo
 from trioagent.cli.ending import EXIT_CODES, FAILED, INTERRUPTED
 from trioagent.cli.looking import doubts, runs, show
 from trioagent.cli.running import resume, run
+from trioagent.cli.upkeep import backup, prune, verify
 
 
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,11 +22,13 @@ def trioagent() -> None:
     """Agents that survive: every model call and tool call is a recorded step.
 
     `demo` shows it in a few seconds.  `run` runs an agent, `resume` goes on with a run that
-    stopped, `runs` and `show` look at what is recorded.
+    stopped, `runs` and `show` look at what is recorded.  `verify`, `prune` and `backup` keep a
+    journal's file.
     """
 
 
-for _command in (demo, run, runs, show, resume, approve, deny, doubts, resolve):
+_deciding = (approve, deny, doubts, resolve)
+for _command in (demo, run, runs, show, resume, *_deciding, verify, prune, backup):
     trioagent.add_command(_command)
 
 

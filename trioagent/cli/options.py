@@ -16,7 +16,7 @@ from trioagent.cli.safe import one_line
 from trioagent.cli.screen import Screen
 from trioagent.errors import JournalError
 from trioagent.journal import Journal, open_journal
-from trioagent.journal.journal import check_run_id
+from trioagent.journal.records import check_run_id
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

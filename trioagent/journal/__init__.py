@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from .doubts import Doubt
 from .fold import Status, StepView, View
-from .journal import Doubt, Journal, PendingApproval, RunSummary, open_journal
+from .journal import Journal, PendingApproval, RunSummary
+from .opening import open_journal
+from .prune import Pruned
 from .records import Record, Stopped
 from .run import Run
+from .verify import Check, Report, verify
+from .writer import Durability
 
 __all__ = [
+    "Check",
     "Doubt",
+    "Durability",
     "Journal",
     "PendingApproval",
+    "Pruned",
     "Record",
+    "Report",
     "Run",
     "RunSummary",
     "Status",
@@ -19,4 +28,5 @@ __all__ = [
     "Stopped",
     "View",
     "open_journal",
+    "verify",
 ]

@@ -6,11 +6,10 @@ transaction of their own, with epoch 0, since they are no owner's.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,28 +18,26 @@ import apsw
 import msgspec
 import trio
 
-from trioagent.errors import (
-    JournalCorruptError,
-    JournalError,
-    NotPendingError,
-    RunOwnedError,
-    StepError,
-)
+from trioagent.errors import JournalError, NotPendingError, RunOwnedError, StepError
 from trioagent.events import Pending
-from trioagent.messages import ToolCall, decode_assistant, encode
+from trioagent.messages import encode
 from trioagent.rendering import render
-from trioagent.steps import Applied, NotApplied, idempotency_key
+from trioagent.steps import Applied, NotApplied
 
-from . import sqlite
+from . import prune, sqlite
+from .backup import backup_file
 from .claim import Claim, Holds, now
+from .configuration import system_of
+from .doubts import Doubt, doubt_of
 from .fold import Fold, Status, StepState, View, fold, split_step
 from .locks import LockFile, lock_place
-from .records import Decided, Record, Stopped, blob_hash, write_data
+from .prune import Over, Pruned, Rules
+from .records import Decided, Record, Stopped, check_run_id, write_data
 from .run import Run
 from .sqlite import RunRow
+from .verify import Report
 from .writer import Owner, Writer
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _T = TypeVar("_T")
 
 
@@ -52,21 +49,6 @@ class RunSummary(msgspec.Struct, frozen=True):
     steps: int
     started_at: int
     changed_at: int
-
-
-class Doubt(msgspec.Struct, frozen=True):
-    """A write that was begun and whose outcome nobody recorded.
-
-    `call` is the model's, where it is an agent's tool call; `key` is the idempotency key that its
-    body was given; `began_at` is Unix milliseconds.
-    """
-
-    run_id: str
-    step: str
-    key: str
-    attempt: int
-    began_at: int
-    call: ToolCall | None = None
 
 
 class PendingApproval(msgspec.Struct, frozen=True):
@@ -239,11 +221,7 @@ class Journal:
             for row in _rows(connection, run_id):
                 state = fold(sqlite.load(connection, row))
                 for step in self._doubtful(row, state):
-                    key = idempotency_key(state.nonce, step.name)
-                    call = _call_of(state, step.name)
-                    found.append(
-                        Doubt(row.run_id, step.name, key, step.attempts, step.started_at, call)
-                    )
+                    found.append(doubt_of(row.run_id, state, step))
             return found
 
         return await self._read(find)
@@ -264,12 +242,13 @@ class Journal:
         return await self._read(find)
 
     async def view(self, run_id: str) -> View:
-        """The run as recorded, with its ownership laid over; `LookupError` if it is not there."""
+        """The run as recorded, with its ownership laid over; `LookupError` if it is not there, or
+        was pruned."""
 
         def find(connection: apsw.Connection) -> View:
             row = _known(connection, run_id)
             state = fold(sqlite.load(connection, row))
-            view = state.view(run_id, _system(connection, state))
+            view = state.view(run_id, system_of(connection, state))
             doubts = tuple([step.name for step in self._doubtful(row, state)])
             return msgspec.structs.replace(
                 view, status=self._status(row, state), doubts=doubts, epoch=row.epoch
@@ -301,6 +280,85 @@ class Journal:
             return found
 
         return await self._read(find)
+
+    # -- keeping the file ------------------------------------------------------------------------
+
+    async def prune(
+        self,
+        *,
+        older_than: float | None = None,
+        keep: int | None = None,
+        max_bytes: int | None = None,
+        statuses: Collection[Over] = prune.OVER,
+        dry_run: bool = False,
+        vacuum: bool = False,
+    ) -> Pruned:
+        """Remove runs that are over and owned by nobody, with the payloads that only they used.
+
+        A run goes only if every rule given lets it go.  It leaves a tombstone: `view` says when it
+        was pruned, and its id may be claimed anew.
+
+        Args:
+            older_than: seconds since the run's last record.
+            keep: how many of the runs that are over stay, those that ended last.
+            max_bytes: what the file's pages in use may come to; while they come to more, the runs
+                that ended first go.
+            statuses: how the runs stand that may go; to ``answered`` and ``completed`` may be added
+                ``failed``, ``cancelled`` and ``halted``, which could still go on.
+            dry_run: only say what would go.  The work is done and taken back, so it is exact, and
+                others who record wait for it.
+            vacuum: give the free pages back to the file system, where else they are used again by
+                what is recorded next.  The whole file is written anew; others who record wait, and
+                fail after `sqlite.BUSY_SECONDS`, so it is refused while any run is owned.
+
+        Raises:
+            ValueError: no rule, or a bad one.
+            JournalCorruptError: a run cannot be read; nothing was removed.
+            JournalError: `vacuum` while somebody owns a run; nothing was removed.
+        """
+        rules = Rules(older_than, keep, max_bytes, tuple(statuses))
+        rules.check()
+        at = now()
+        if vacuum:
+            await self._read(self._check_idle)
+        ended = await self._read(lambda connection: prune.ended_runs(connection, rules.statuses))
+        chosen = prune.choose(ended, rules, at)
+
+        def portion(connection: apsw.Connection) -> Pruned:
+            act = prune.rehearse if dry_run else prune.remove
+            return act(connection, chosen, rules, at, self._is_owned)
+
+        if dry_run:
+            return await self._writer.transact(portion, sync=False)
+        total = await self._writer.transact(portion, sync=True)
+        while chosen:
+            total = prune.added(total, await self._writer.transact(portion, sync=True))
+        if vacuum:
+            await trio.to_thread.run_sync(prune.vacuum, self._path)
+        return total
+
+    def _check_idle(self, connection: apsw.Connection) -> None:
+        for row in sqlite.all_runs(connection):
+            if self._is_owned(row):
+                raise JournalError(
+                    f"{row.run_id} is owned; vacuum when no run is, or prune without"
+                )
+
+    async def backup(self, target: str | os.PathLike[str]) -> Report:
+        """Copy the journal as it is now to `target`, and verify the copy; others may record
+        meanwhile.
+
+        Cancellation: not once it has begun.
+
+        Raises:
+            JournalError: the target or a file of its is there already, or cannot be written.
+            JournalCorruptError: the copy has faults, so the journal has; it was removed.
+        """
+        self._check_open()
+        path = Path(os.path.abspath(target))  # noqa: ASYNC240 - no look at the file system
+        return await trio.to_thread.run_sync(backup_file, self._path, path)
+
+    # -- what several of these need ---------------------------------------------------------------
 
     def _doubtful(self, row: RunRow, state: Fold) -> list[StepState]:
         owned = self._is_owned(row)
@@ -336,67 +394,6 @@ class Journal:
             raise JournalError(f"{self._path} was opened before a fork; open it again in the child")
 
 
-@asynccontextmanager
-async def open_journal(path: str | os.PathLike[str]) -> AsyncIterator[Journal]:
-    """Open the journal at `path`, made if there is none, for the block.
-
-    Beside the file stand its lock file (``.lock``) and, while it is open, SQLite's ``-wal`` and
-    ``-shm``.
-
-    Raises:
-        JournalFormatError: the file is no journal, or of a newer version; it was not changed.
-        JournalCorruptError: it is damaged; it was not changed.
-        JournalError: it cannot be opened.
-    """
-    file = await trio.to_thread.run_sync(lambda: Path(path).resolve())
-
-    def connect() -> tuple[apsw.Connection, apsw.Connection]:
-        writer = sqlite.connect(file)
-        try:
-            return writer, sqlite.connect(file)
-        except BaseException:
-            writer.close()
-            raise
-
-    connection, reader = await trio.to_thread.run_sync(connect)
-    pid = os.getpid()
-    try:
-        locks = LockFile(file.with_name(file.name + ".lock"))
-    except BaseException:
-        reader.close()
-        connection.close()
-        raise
-    journal = Journal(file, Writer(connection, file), reader, locks)
-    try:
-        yield journal
-    finally:
-        journal._closed = True
-        if os.getpid() == pid:  # a forked child's copy must not touch its parent's connections
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(
-                    _close_connections, journal._writer, reader, connection
-                )
-            locks.close()
-
-
-def _close_connections(writer: Writer, *connections: apsw.Connection) -> None:
-    writer.mend()
-    for connection in connections:
-        # Here the log is brought home, as far as the disk lets it; the rest stays in the log, where
-        # the next to open the file finds it.  So nothing is lost, and no failure is hidden by this.
-        with contextlib.suppress(apsw.Error):
-            connection.close()
-
-
-def check_run_id(run_id: str) -> None:
-    """Refuse what is no run id."""
-    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
-        raise ValueError(
-            f"a run id is 1 to 128 letters, digits or '_ . -', the first a letter or digit; "
-            f"not {run_id!r:.200}"
-        )
-
-
 async def _close(claim: Claim, exc: BaseException | None) -> None:
     """End a claim: what its plain steps came to is recorded, the rest written, the run let go."""
     try:
@@ -428,6 +425,9 @@ def _known(connection: apsw.Connection, run_id: str) -> RunRow:
     row = sqlite.find_run(connection, run_id)
     if row is None:
         raise LookupError(f"there is no run {run_id!r} in this journal")
+    if row.pruned and not row.last:
+        when = datetime.fromtimestamp(row.pruned / 1000, UTC)
+        raise LookupError(f"the run {run_id!r} was pruned on {when:%Y-%m-%d at %H:%M:%S} UTC")
     return row
 
 
@@ -437,32 +437,3 @@ def _rows(connection: apsw.Connection, run_id: str | None) -> list[RunRow]:
 
 def _undecided(state: Fold) -> list[Pending]:
     return [pending for scope in state.scopes.values() for pending in scope.undecided()]
-
-
-def _call_of(state: Fold, step: str) -> ToolCall | None:
-    """The model's call that a tool step runs, from the reply that asked for it."""
-    prefix, name = split_step(step)
-    parts = name.split("/")
-    if parts[0] != "tool" or len(parts) < 4:
-        return None
-    reply = state.steps.get(f"{prefix}llm/{parts[1]}")
-    if reply is None or reply.status != "completed":
-        return None
-    calls = decode_assistant(reply.data).tool_calls
-    index = int(parts[2])
-    return calls[index] if index < len(calls) else None
-
-
-class _SystemOnly(msgspec.Struct):
-    system: str = ""
-
-
-def _system(connection: apsw.Connection, state: Fold) -> str:
-    """The recorded system prompt of the run's own scope."""
-    scope = state.scopes.get("")
-    if scope is None or not scope.config:
-        return ""
-    config = sqlite.load_blob(connection, scope.config)
-    if config is None or blob_hash(config) != scope.config:
-        raise JournalCorruptError("the run's configuration is missing or altered")
-    return msgspec.json.decode(config, type=_SystemOnly).system

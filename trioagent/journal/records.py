@@ -22,7 +22,7 @@ somebody who can write the file.
 
 from __future__ import annotations
 
-import hashlib
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, TypeVar
@@ -31,6 +31,8 @@ import msgspec
 
 from trioagent.errors import JournalCorruptError
 from trioagent.events import Pending
+
+from .payloads import blob_hash
 
 Kind: TypeAlias = Literal[
     "run.started", "step.started", "step.completed", "signal", "run.stopped", "run.completed"
@@ -49,6 +51,18 @@ _NUMBERS: Mapping[Kind, int] = {kind: number for number, kind in enumerate(KINDS
 
 BLOB_ABOVE = 4096
 """Bytes of data above which they are stored once, by hash, outside the row: one database page."""
+
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse what is no run id, with a `ValueError`."""
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+        raise ValueError(
+            f"a run id is 1 to 128 letters, digits or '_ . -', the first a letter or digit; "
+            f"not {run_id!r:.200}"
+        )
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -144,7 +158,7 @@ def to_row(record: Record, run: int, seq: int, prev: int) -> tuple[Row, bytes | 
 
 
 def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
-    """The record of a row, `blobs` being the large data by hash.
+    """The record of a row, `blobs` being the large data by the hash that they were found to have.
 
     Raises:
         JournalCorruptError: a wrong checksum, an unknown kind, or data that are not there.
@@ -158,16 +172,11 @@ def from_row(row: Row, blobs: Mapping[bytes, bytes]) -> Record:
         raise JournalCorruptError(f"record {seq} fails its checksum; nothing was changed")
     if blob is not None:
         data = blobs.get(blob)
-        if data is None or blob_hash(data) != blob:
+        if data is None:
             raise JournalCorruptError(
                 f"the payload of record {seq} ({step}) is missing or altered; nothing was changed"
             )
     return Record(KINDS[kind - 1], at, epoch, step, tag, data or b"")
-
-
-def blob_hash(data: bytes) -> bytes:
-    """The name that large data are stored under."""
-    return hashlib.sha256(data).digest()
 
 
 def _checksum(

@@ -271,7 +271,7 @@ class Run:
             if not claim.fold.nonce:
                 started = Started(secrets.token_bytes(16))
                 claim.append("run.started", self._prefix, "", write_data(started))
-            if step.effect == "read":
+            if step.effect == "read" and not writer.syncs_all:
                 # A read's intent goes with what follows.  Whatever its body may depend on was
                 # returned to somebody, and nothing is returned before it is committed.
                 claim.append("step.started", name, "read", _digest(step))
@@ -301,7 +301,7 @@ class Run:
         return data
 
     async def _admit(self, name: str, step: Step) -> None:
-        """Record the intent of a write so that it survives all, before the body may run."""
+        """Record an intent so that it survives what it must, before the body may run."""
         claim = self._claim
         claim.append("step.started", name, step.effect, _digest(step), sync=True)
         try:

@@ -16,7 +16,8 @@ import apsw
 
 from trioagent.errors import JournalCorruptError, JournalError, JournalFormatError
 
-from .records import Record, Row, blob_hash, from_row, to_row
+from .payloads import blob_hash, pack, unpack
+from .records import Record, Row, from_row, to_row
 
 APPLICATION_ID = 0x74726961
 """``tria`` in ASCII: says that a SQLite file is a journal of this library."""
@@ -29,6 +30,9 @@ library take milliseconds."""
 
 PAGE_SIZE = 1024
 """Bytes of a page.  A commit writes whole pages, and a step has some hundreds of bytes."""
+
+LOG_BYTES = 4 << 20
+"""What the log is cut down to once a reader that kept it from coming home has left."""
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -53,6 +57,7 @@ CREATE TABLE records (
 ) STRICT;
 CREATE TABLE blobs (
     hash BLOB PRIMARY KEY,
+    size INTEGER NOT NULL,
     data BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
@@ -67,13 +72,15 @@ class RunRow(NamedTuple):
     """A run as the journal numbers it.
 
     `epoch` is that of its last owner, from 1; `last` is the place of its newest record, 0 where it
-    has none: its records are a chain, each naming the place of the one before it.
+    has none: its records are a chain, each naming the place of the one before it.  `pruned` is when
+    records of it were last removed, in Unix milliseconds, 0 for never.
     """
 
     number: int
     run_id: str
     epoch: int
     last: int
+    pruned: int = 0
 
 
 def translate(exc: apsw.Error, path: str) -> JournalError:
@@ -163,6 +170,10 @@ def connect(path: Path) -> apsw.Connection:
         migrate(connection, path)
         _turn_to_wal(connection, path)
         connection.wal_autocheckpoint(0)
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        # On macOS a plain sync leaves the data in the drive's cache; elsewhere these say nothing.
+        # https://www.sqlite.org/pragma.html#pragma_fullfsync
+        connection.execute("PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1")
     except apsw.Error as exc:
         connection.close()
         raise translate(exc, str(path)) from exc
@@ -312,7 +323,9 @@ def append(connection: apsw.Connection, run: RunRow, record: Record) -> None:
 
 def store_blob(connection: apsw.Connection, data: bytes) -> None:
     """Keep large data under their hash, once."""
-    connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (blob_hash(data), data))
+    key = blob_hash(data)
+    if not connection.execute("SELECT 1 FROM blobs WHERE hash = ?", (key,)).fetchall():
+        connection.execute("INSERT INTO blobs VALUES (?, ?, ?)", (key, len(data), pack(data)))
 
 
 def last_seq(connection: apsw.Connection) -> int:
@@ -339,6 +352,15 @@ def load(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Recor
         JournalCorruptError: a record that is missing, is another run's or fails its checksum, or
             a payload that is not there.
     """
+    return read(connection, chain(connection, run, after))
+
+
+def chain(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Row]:
+    """The rows of a run's records behind the place `after`, every one of them.
+
+    Raises:
+        JournalCorruptError: a record that is missing or another run's.
+    """
     if run.last <= after:
         return []
     found = connection.execute(_CHAIN, (run.last, after))
@@ -349,6 +371,15 @@ def load(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Recor
     if not rows or rows[-1][1] > after or any(row[2] != run.number for row in rows):
         raise JournalCorruptError(f"a record of {run.run_id} is missing; nothing was changed")
     rows.reverse()
+    return rows
+
+
+def read(connection: apsw.Connection, rows: Sequence[Row]) -> list[Record]:
+    """The records of rows, each checked, with their payloads.
+
+    Raises:
+        JournalCorruptError: a record that fails its checksum, or a payload that is not there.
+    """
     blobs: dict[bytes, bytes] = {}
     for key in {row[9] for row in rows if row[9]}:
         data = load_blob(connection, key)
@@ -358,12 +389,12 @@ def load(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Recor
 
 
 def load_blob(connection: apsw.Connection, key: bytes) -> bytes | None:
-    """The data under a hash, or ``None``."""
-    row = connection.execute("SELECT data FROM blobs WHERE hash = ?", (key,)).fetchone()
-    return None if row is None else row[0]
+    """The data under a hash, or ``None`` where they are missing or altered."""
+    row = connection.execute("SELECT size, data FROM blobs WHERE hash = ?", (key,)).fetchone()
+    return None if row is None else unpack(key, row[0], row[1])
 
 
-_RUN = "SELECT run, id, epoch, last FROM runs"
+_RUN = "SELECT run, id, epoch, last, pruned FROM runs"
 
 
 def find_run(connection: apsw.Connection, run_id: str) -> RunRow | None:
@@ -381,7 +412,7 @@ def next_epoch(connection: apsw.Connection, run_id: str) -> RunRow:
     """Make the run if need be and raise its epoch: the caller owns it from the commit on."""
     row = connection.execute(
         "INSERT INTO runs (id, epoch, last) VALUES (?, 1, 0)"
-        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1 RETURNING run, id, epoch, last",
+        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1 RETURNING run, id, epoch, last, pruned",
         (run_id,),
     ).fetchone()
     assert row is not None

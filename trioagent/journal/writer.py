@@ -8,7 +8,8 @@ needs its records on disk and finds nobody committing takes the whole buffer and
 * A batch without a record that must survive a power cut is committed on the loop's thread: it is a
   write into the system's cache, of some tens of microseconds.  If another process holds the
   database, the batch goes to a thread, which may wait.
-* A batch with one goes to a thread, whole, and is synced there.
+* A batch with one goes to a thread, whole, and is synced there; so does one with more than
+  `HERE_BYTES` of data, whose hashing and compressing would hold up the loop.
 * A commit under way is never cancelled, nor broken off by Ctrl-C, after which nobody would know
   whether the batch is in the file.  Who records what has already happened waits for his turn
   whatever is cancelled: that is at most the commit under way and the next one.
@@ -23,7 +24,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import apsw
 import trio
@@ -36,6 +37,12 @@ from .sqlite import RunRow
 
 CHECKPOINT_FRAMES = 1000
 """Pages in the write-ahead log above which they are brought home; SQLite's own default."""
+
+HERE_BYTES = 65_536
+"""Bytes of data in a batch up to which it may be committed on the loop's thread."""
+
+Durability: TypeAlias = Literal["effect", "power", "process"]
+"""What is synced before the loop goes on; `open_journal` says what each may lose."""
 
 _T = TypeVar("_T")
 
@@ -61,12 +68,17 @@ class Owner:
 class Writer:
     """Appends and commits, for every run of one open journal."""
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: apsw.Connection, path: Path, durability: Durability = "effect"
+    ) -> None:
         self._connection = connection
+        self.syncs_all = durability == "power"
+        self._syncs = durability != "process"
         self._path = path
         self._pid = os.getpid()
         self._buffer: list[tuple[Owner, Record]] = []
-        self._blobs: list[bytes] = []
+        self._blobs: list[tuple[Owner, bytes]] = []
+        self._bytes = 0
         self._must_sync = False
         self._appended = self._committed = 0
         self._busy = False
@@ -83,7 +95,8 @@ class Writer:
     def append(self, owner: Owner, record: Record, *, sync: bool, blob: bytes | None = None) -> int:
         """Take in a record; returns the place to `flush` to.
 
-        With `sync` the record and all before it survive a loss of power once flushed.
+        With `sync` the record and all before it survive a loss of power once flushed, unless the
+        journal's durability says otherwise.
 
         Raises:
             FencedError: the run was taken over.
@@ -91,9 +104,11 @@ class Writer:
         """
         self.check(owner)
         self._buffer.append((owner, record))
+        self._bytes += len(record.data)
         if blob is not None:
-            self._blobs.append(blob)
-        self._must_sync = self._must_sync or sync
+            self._blobs.append((owner, blob))
+            self._bytes += len(blob)
+        self._must_sync = self._must_sync or (sync and self._syncs) or self.syncs_all
         self._appended += 1
         return self._appended
 
@@ -157,7 +172,7 @@ class Writer:
         self._check_whole()
 
         def run() -> _T:
-            self._set_sync(sync)
+            self._set_sync(sync and self._syncs)
             self._seq = None
             with sqlite.transaction(self._connection):
                 return action(self._connection)
@@ -194,7 +209,9 @@ class Writer:
 
     @trio.lowlevel.enable_ki_protection
     def _commit_here(self) -> bool:
-        """Commit on the loop's thread, unless another process has the database."""
+        """Commit on the loop's thread, unless it is much or another process has the database."""
+        if self._bytes > HERE_BYTES:
+            return False
         connection = self._connection
         connection.set_busy_timeout(0)
         try:
@@ -205,7 +222,7 @@ class Writer:
             raise self._break(exc) from exc
         finally:
             connection.set_busy_timeout(sqlite.BUSY_SECONDS * 1000)
-        self._buffer, self._blobs = [], []
+        self._buffer, self._blobs, self._bytes = [], [], 0
         self._committed = self._appended
         return True
 
@@ -214,6 +231,7 @@ class Writer:
         """Commit the whole buffer in a thread, synced if any of it must be."""
         batch, self._buffer = self._buffer, []
         blobs, self._blobs = self._blobs, []
+        size, self._bytes = self._bytes, 0
         sync, self._must_sync = self._must_sync, False
         place = self._appended
         begun = False
@@ -234,6 +252,7 @@ class Writer:
                 raise
             # Ctrl-C came before the thread did: whoever flushes next takes it all again.
             self._buffer, self._blobs = batch + self._buffer, blobs + self._blobs
+            self._bytes += size
             self._must_sync = self._must_sync or sync
             raise
         finally:
@@ -253,7 +272,9 @@ class Writer:
         self._broken = sqlite.translate(exc, str(self._path))
         return self._broken
 
-    def _write(self, batch: list[tuple[Owner, Record]], blobs: list[bytes], sync: bool) -> None:
+    def _write(
+        self, batch: list[tuple[Owner, Record]], blobs: list[tuple[Owner, bytes]], sync: bool
+    ) -> None:
         self._set_sync(sync)
         while True:
             try:
@@ -270,14 +291,15 @@ class Writer:
             return
 
     def _write_batch(
-        self, batch: list[tuple[Owner, Record]], blobs: list[bytes]
+        self, batch: list[tuple[Owner, Record]], blobs: list[tuple[Owner, bytes]]
     ) -> tuple[int, dict[Owner, int]]:
         """Write the records of all who still own their runs; returns where the file and each of
         their chains end then."""
         connection = self._connection
         first = sqlite.last_seq(connection) if self._seq is None else self._seq
         while True:
-            seq, rows, large, places = first, [], list(blobs), dict[Owner, int]()
+            seq, rows, places = first, [], dict[Owner, int]()
+            large = [blob for owner, blob in blobs if not owner.fenced]
             for owner, record in batch:
                 if not owner.fenced:
                     seq += 1
