@@ -31,6 +31,8 @@ PURE = [
         "journal.payloads",
         "journal.records",
         "journal.fold",
+        "journal.difference",
+        "journal.recording",
     )
     if PACKAGE.joinpath(*name.split(".")).with_suffix(".py").exists()
 ]

@@ -9,19 +9,6 @@ from trioagent.errors import JournalCorruptError
 
 from . import sqlite
 from .fold import Fold
-from .records import Changed, Record, Started, read_data
-
-
-def config_of(record: Record) -> bytes:
-    """The hash of the configuration that a record names within its data, or none.
-
-    It keeps that payload in the file, as a record's own large data do by their column.
-    """
-    if record.kind == "run.started":
-        return read_data(record, Started).config
-    if record.kind == "signal" and record.tag == "changed":
-        return read_data(record, Changed).config
-    return b""
 
 
 class _SystemOnly(msgspec.Struct):

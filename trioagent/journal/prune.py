@@ -27,9 +27,8 @@ import apsw
 import msgspec
 
 from . import sqlite
-from .configuration import config_of
 from .fold import Fold, fold
-from .records import KINDS, Row
+from .records import KINDS, Row, config_of
 from .sqlite import RunRow
 
 Over: TypeAlias = Literal["answered", "completed", "failed", "cancelled", "halted"]

@@ -139,6 +139,18 @@ def read_data(record: Record, as_type: type[_T]) -> _T:
         ) from None
 
 
+def config_of(record: Record) -> bytes:
+    """The hash of the configuration that a record names within its data, or none.
+
+    It keeps that payload in the file, as a record's own large data do by their column.
+    """
+    if record.kind == "run.started":
+        return read_data(record, Started).config
+    if record.kind == "signal" and record.tag == "changed":
+        return read_data(record, Changed).config
+    return b""
+
+
 Row: TypeAlias = tuple[int, int, int, int, int, int, str, str, bytes | None, bytes | None, int]
 """seq, prev, run, epoch, kind, at, step, tag, data, blob, sum: a record where `seq` is its place in
 the file, `prev` that of the record before it in its run (0 for the first), `run` the run's number,

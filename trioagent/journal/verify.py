@@ -27,10 +27,10 @@ import trio
 from trioagent.errors import JournalCorruptError, JournalError
 
 from . import sqlite
-from .configuration import config_of, system_of
+from .configuration import system_of
 from .fold import fold
 from .payloads import is_intact
-from .records import Row, check_run_id, from_row
+from .records import Row, check_run_id, config_of, from_row
 from .sqlite import RunRow
 
 
