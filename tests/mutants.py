@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "results in finishing order",
         "machine.py",
-        "[self._results[index].answering(call) for index, call in enumerate(calls)]",
-        "[result.answering(calls[index]) for index, result in self._results.items()]",
+        "[results[index].answering(call) for index, call in enumerate(calls)]",
+        "[result.answering(calls[index]) for index, result in results.items()]",
         ("test_loop.py::test_six_calls_under_a_bound_of_two_run_by_two_and_return_in_call_order",),
     ),
     Mutant(
@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "denied tool runs",
         "loop.py",
-        "if isinstance(planned.verdict, Deny):",
-        "if isinstance(planned.verdict, Deny) and self.tool is None:",
+        "and isinstance(planned.verdict, Deny):",
+        "and isinstance(planned.verdict, Deny) and tool is None:",
         ("test_loop.py::test_a_denied_call_never_runs_and_the_model_reads_why",),
     ),
     Mutant(
@@ -122,15 +122,15 @@ MUTANTS = (
     Mutant(
         "step name without the call's index",
         "machine.py",
-        'f"tool/{iteration}/{index}/',
-        'f"tool/{iteration}/',
+        'f"{prefix}{i}/{_safe(call.name)}"',
+        'f"{prefix}{_safe(call.name)}"',
         ("test_loop.py::test_steps_have_the_names_kinds_and_effects_of_the_contract",),
     ),
     Mutant(
         "the proposing assistant message dropped",
         "machine.py",
-        "        self._messages.extend(\n",
-        "        self._messages.pop()\n        self._messages.extend(\n",
+        "        messages.extend([results",
+        "        messages.pop()\n        messages.extend([results",
         ("test_loop.py::test_the_worked_example_answers_with_two_model_calls_and_one_tool_run",),
     ),
     Mutant(
@@ -174,13 +174,12 @@ MUTANTS = (
         "a runner's refusal shown to the model as a tool error",
         "loop.py",
         """\
-            data = await runner.run_step(job.step, job.body)
+            except Exception as exc:
+                failures[job.planned.index] = exc
 """,
         """\
-            try:
-                data = await runner.run_step(job.step, job.body)
             except StepError as exc:
-                data = encode(error_result(str(exc)))
+                finish(job.planned, encode(error_result(str(exc))), False)
 """,
         ("test_loop.py::test_a_runner_that_refuses_a_call_ends_the_run_with_nothing_appended",),
     ),

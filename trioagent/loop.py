@@ -45,7 +45,7 @@ from .events import (
     ToolFinished,
     UsageReported,
 )
-from .gate import Allow, CallContext, Deny, judge
+from .gate import ALLOW, Allow, CallContext, Deny, judge
 from .machine import Machine
 from .messages import (
     AssistantMessage,
@@ -80,6 +80,9 @@ EFFECTS_UNKNOWN = encode(
 ANSWER_TAKEN = ToolResult((Text("the answer was taken"),))
 """The outcome of the call that was the run's answer."""
 
+REST_EVERY = 16
+"""Turns without a wait after which a run lets others run: some milliseconds of replaying."""
+
 _AUTO = "auto"
 
 
@@ -89,57 +92,44 @@ class _Job:
     What is `known` without running anything takes no slot, and its step has no effect.
     """
 
-    __slots__ = (
-        "agent",
-        "arguments",
-        "deps",
-        "known",
-        "planned",
-        "specs",
-        "step",
-        "tainted",
-        "tool",
-    )
+    __slots__ = ("arguments", "known", "loop", "planned", "step", "tainted", "tool")
 
     def __init__(self, loop: Loop, planned: Planned, step: Step, tainted: bool) -> None:
-        self.agent = loop.agent
-        self.deps = loop.deps
+        self.loop = loop
         self.planned = planned
         self.step = step
         self.tainted = tainted
-        self.specs = loop.specs
-        self.tool = self.agent.tools.get(planned.call.name)
+        self.tool = loop.agent.tools.get(planned.call.name)
         self.arguments: dict[str, Any] = {}
         self.known = self._known()
         if self.known is not None:
             self.step = msgspec.structs.replace(step, effect="read")
 
     def _known(self) -> ToolResult | None:
-        planned, call = self.planned, self.planned.call
+        planned, tool = self.planned, self.tool
         if planned.problem:
             return error_result(planned.problem)
-        if isinstance(planned.verdict, Deny):
+        if planned.verdict is not ALLOW and isinstance(planned.verdict, Deny):
             return denied_result(planned.denied_by, planned.verdict.reason)
         if planned.answer:
             return ANSWER_TAKEN
-        if self.tool is None:
-            return error_result(_unknown_tool(call.name, [spec.name for spec in self.specs]))
+        if tool is None:
+            names = [spec.name for spec in self.loop.specs]
+            return error_result(_unknown_tool(planned.call.name, names))
         try:
-            self.arguments = self.tool.parse(call.arguments)
+            self.arguments = tool.parse(planned.call.arguments)
         except ArgumentsError as exc:
             return error_result(str(exc))
         return None
 
     async def body(self, context: StepContext) -> bytes:
         """Run the tool, unless its result is known."""
-        with self.agent.spans.tool_call(self.planned.call) as span:
-            result = self.known
-            if result is None:
-                assert self.tool is not None
-                result = await self.tool.run(
-                    self.arguments, context, tainted=self.tainted, deps=self.deps
-                )
-            span.finished(result.outcome)
+        result = self.known
+        if result is None:
+            assert self.tool is not None
+            result = await self.tool.run(
+                self.arguments, context, tainted=self.tainted, deps=self.loop.deps
+            )
         return encode(result)
 
 
@@ -170,7 +160,7 @@ class Loop:
         self._run_id = ""
         self._earlier = self._began = 0.0
         self._digest = hashlib.sha256()
-        self._iterations = self._replayed = 0
+        self._iterations = self._replayed = self._unrested = 0
 
     @property
     def transcript(self) -> tuple[Message, ...]:
@@ -225,12 +215,11 @@ class Loop:
         timed = self.agent.budget.max_seconds is not None
         while True:
             action = machine.next_action(self._seconds() if timed else 0.0)
-            if isinstance(action, AskModel):
-                await trio.lowlevel.checkpoint()
+            if type(action) is AskModel:
                 await self._ask_model(machine, action)
-            elif isinstance(action, AskGate):
+            elif type(action) is AskGate:
                 machine.feed(Judged(self._ask_gate(action)))
-            elif isinstance(action, RunTurn):
+            elif type(action) is RunTurn:
                 await self._turn(machine, action)
             else:
                 assert isinstance(action, End)  # a failure is raised and asks for no more
@@ -282,11 +271,9 @@ class Loop:
         async def body(context: StepContext) -> bytes:
             nonlocal live
             live = True
-            with agent.spans.model_call(agent.provider.model) as span:
-                message = machine.adopted(await self._complete(request))
-                if output is not None:
-                    message = output.taken(message)
-                span.replied(message)
+            message = machine.adopted(await self._complete(request))
+            if output is not None:
+                message = output.taken(message)
             try:
                 return encode(message)
             except EncodingError as exc:
@@ -295,12 +282,13 @@ class Loop:
         step = Step(action.step, "llm", "read", self._digest.digest())
         self._iterations += 1
         try:
-            data = await self._runner.run_step(step, body)
+            traced = agent.spans.model_call(agent.provider.model, body)
+            data = await self._runner.run_step(step, traced)
         except DeadlineError:
             machine.feed(Expired(self._seconds()))
             return
         reply = decode_assistant(data)
-        self._note(data)
+        self._note([data])
         if not live:
             self._replayed += 1
             for part in reply.parts:
@@ -308,7 +296,8 @@ class Loop:
                     self._show(ThinkingDelta(part.text, replayed=True))
             if reply.text:
                 self._show(TextDelta(reply.text, replayed=True))
-        self._show(UsageReported(reply.usage, replayed=not live))
+        if self._emit is not None:
+            self._emit(UsageReported(reply.usage, replayed=not live))
         machine.feed(Replied(reply))
 
     async def _complete(self, request: Request) -> AssistantMessage:
@@ -320,10 +309,9 @@ class Loop:
             return await provider.complete(request, emit)
         raise DeadlineError
 
-    def _note(self, data: bytes) -> None:
+    def _note(self, outcomes: list[bytes]) -> None:
         """Chain recorded bytes into the digest that later requests are compared by."""
-        self._digest.update(b"%d:" % len(data))
-        self._digest.update(data)
+        self._digest.update(b"".join([b"%d:%b" % (len(data), data) for data in outcomes]))
 
     # -- the gate ---------------------------------------------------------------------------------
 
@@ -342,8 +330,7 @@ class Loop:
 
     def _trace_pending(self, state: Suspended) -> None:
         for pending in state.pending:
-            with self.agent.spans.tool_call(pending.call) as span:
-                span.finished("needs_approval")
+            self.agent.spans.waits(pending.call)
 
     # -- a turn -----------------------------------------------------------------------------------
 
@@ -359,72 +346,87 @@ class Loop:
                 jobs.append(_Job(self, planned, step, action.tainted))
             else:
                 outcomes[planned.index] = data
-        recorded = {index: decode_result(data) for index, data in outcomes.items()}
         if self._emit is not None:
             for planned in action.calls:
-                self._show_called(planned, recorded.get(planned.index))
+                self._show_called(planned, outcomes.get(planned.index))
 
-        def finish(planned: Planned, result: ToolResult, replayed: bool) -> None:
-            index = planned.index
+        def finish(planned: Planned, data: bytes, replayed: bool) -> None:
+            index, result = planned.index, decode_result(data)
+            outcomes[index] = data
             if self._emit is not None:
                 self._emit(ToolFinished(result.answering(planned.call), index, replayed))
             machine.feed(Finished(index, result))
 
-        async def work(job: _Job) -> None:
-            data = await runner.run_step(job.step, job.body)
-            outcomes[job.planned.index] = data
-            finish(job.planned, decode_result(data), False)
-
-        for planned in action.calls:
-            if planned.index in recorded:
-                self._replayed += 1
-                finish(planned, recorded[planned.index], True)
+        if outcomes:
+            self._replayed += len(outcomes)
+            for planned in action.calls:
+                if planned.index in outcomes:
+                    finish(planned, outcomes[planned.index], True)
+        waiting = []
         for job in jobs:
-            if job.known is not None:
-                await work(job)
-        waiting = [job for job in jobs if job.known is None]
+            if job.known is None:
+                waiting.append(job)
+            else:
+                finish(job.planned, await self._run(job), False)
         if waiting:
-            await self._in_parallel(waiting, work)
-        for index in sorted(outcomes):
-            self._note(outcomes[index])
+            await self._in_parallel(waiting, finish)
+        else:
+            await self._rest()
+        self._note([outcomes[index] for index in sorted(outcomes)])
 
-    def _show_called(self, planned: Planned, recorded: ToolResult | None) -> None:
+    def _run(self, job: _Job) -> Awaitable[bytes]:
+        body = self.agent.spans.tool_call(job.planned.call, job.body)
+        return self._runner.run_step(job.step, body)
+
+    async def _rest(self) -> None:
+        """Let others run now and then, where the steps of this run do not wait for anything."""
+        self._unrested += 1
+        if self._unrested == REST_EVERY:
+            self._unrested = 0
+            await trio.lowlevel.checkpoint()
+
+    def _show_called(self, planned: Planned, recorded: bytes | None) -> None:
         """The event of a call; a recorded denial is told as the denial that it was."""
         verdict: Allow | Deny = planned.verdict
-        if recorded is not None and recorded.outcome == "denied":
-            verdict = Deny(recorded.reason)
+        if recorded is not None:
+            result = decode_result(recorded)
+            verdict = Deny(result.reason) if result.outcome == "denied" else verdict
         self._show(ToolCalled(planned.call, verdict, planned.index, recorded is not None))
 
-    async def _in_parallel(self, jobs: list[_Job], work: Callable[[_Job], Awaitable[None]]) -> None:
+    async def _in_parallel(
+        self, jobs: list[_Job], finish: Callable[[Planned, bytes, bool], None]
+    ) -> None:
         """Run `jobs`, so many at once as the agent allows, each begun in call order.
 
         A job whose step could not run stops those that still wait for a slot; those already
         running finish and are recorded, then the first failure in call order is raised, bare.
         """
-        limiter = self._limiter
+        limiter, crowded = self._limiter, len(jobs) > self.agent.max_parallel_tools
         failures: dict[int, BaseException] = {}
 
         async def attempt(job: _Job) -> None:
             try:
-                await work(job)
+                finish(job.planned, await self._run(job), False)
             except Exception as exc:
                 failures[job.planned.index] = exc
             finally:
-                limiter.release_on_behalf_of(job)
+                if crowded:
+                    limiter.release_on_behalf_of(job)
 
         try:
             async with trio.open_nursery() as nursery:
                 for job in jobs:
-                    # The slot is taken here and not in the task, since Trio starts tasks in any
-                    # order: a write's intent is recorded in its task, so only once it has a slot.
-                    if limiter.available_tokens:
-                        limiter.acquire_on_behalf_of_nowait(job)
-                    else:
-                        await limiter.acquire_on_behalf_of(job)
-                    if failures:
-                        limiter.release_on_behalf_of(job)
-                        break
-                    nursery.start_soon(attempt, job)
+                    if crowded:
+                        # The slot is taken here and not in the task, since Trio starts tasks in
+                        # any order: a write's intent is recorded only once it has a slot.
+                        if limiter.available_tokens:
+                            limiter.acquire_on_behalf_of_nowait(job)
+                        else:
+                            await limiter.acquire_on_behalf_of(job)
+                        if failures:
+                            limiter.release_on_behalf_of(job)
+                            break
+                    nursery.start_soon(attempt, job, name=job.step.name)
         except BaseExceptionGroup as group:
             # What is no Exception: a cancellation, Ctrl-C, SystemExit, a tool's odd BaseException.
             raise _foremost(group) from None

@@ -222,8 +222,9 @@ class Machine:
 
     def _check_counted(self) -> None:
         """Refuse to go on under a budget whose use is not known."""
-        limited = self._budget.max_tokens is not None or self._budget.max_cost is not None
-        if self._uncounted and limited:
+        if not self._uncounted:
+            return
+        if self._budget.max_tokens is not None or self._budget.max_cost is not None:
             raise UsageMissingError(
                 "a reply came without token counts, so the budget cannot be kept; ask the vendor "
                 "for them, or run without max_tokens and max_cost"
@@ -321,13 +322,13 @@ class Machine:
         """
         if type(fed).__name__ not in TRANSITIONS[self._phase]:
             raise RuntimeError(f"a run that is {self._phase.value} takes no {type(fed).__name__}")
-        if isinstance(fed, Finished):
+        if type(fed) is Finished:
             self._finished(fed.index, fed.result)
-        elif isinstance(fed, Replied):
+        elif type(fed) is Replied:
             self._replied(fed.message)
-        elif isinstance(fed, Judged):
+        elif type(fed) is Judged:
             self._judged(fed.verdicts)
-        elif isinstance(fed, Expired):
+        elif type(fed) is Expired:
             limit = self._budget.max_seconds
             assert limit is not None
             self._halt("Expired", "deadline", fed.seconds, limit)
@@ -379,13 +380,18 @@ class Machine:
             self._answer, (call,) = reply, calls
             self._results = {}
             self._go(event, Phase.ACTING)
-            planned = [Planned(0, _tool_step(self._replies, 0, call.name), call, answer=True)]
+            name = f"tool/{self._replies}/0/{_safe(call.name)}"
+            planned = [Planned(0, name, call, answer=True)]
             self._action = RunTurn(self._replies, tuple(planned), self._tainted)
             return
         self._check_counted()
-        self._results = {i: done[call.id] for i, call in enumerate(calls) if call.id in done}
-        todo = {i: call for i, call in enumerate(calls) if call.id not in done}
-        steps = {i: _tool_step(self._replies, i, call.name) for i, call in todo.items()}
+        todo = dict(enumerate(calls))
+        self._results = {}
+        if done:
+            self._results = {i: done[call.id] for i, call in todo.items() if call.id in done}
+            todo = {i: call for i, call in todo.items() if call.id not in done}
+        prefix = f"tool/{self._replies}/"
+        steps = {i: f"{prefix}{i}/{_safe(call.name)}" for i, call in todo.items()}
         budget = UNLIMITED if self._replies < self._known else self._budget
         used = self._usage.total_tokens
         if budget.max_tokens is not None and used > budget.max_tokens:
@@ -415,7 +421,7 @@ class Machine:
         assert type(asked) is AskGate
         # A decision is for the calls that waited, never for an equal call of a later turn.
         decisions = self._decisions if self._decisions.iter == asked.iter else NO_DECISIONS
-        asks = any(isinstance(verdict, NeedApproval) for verdict in verdicts.values())
+        asks = bool(verdicts) and any(type(v) is NeedApproval for v in verdicts.values())
         markers = _markers(asked.calls, verdicts) if asks or self._must_match else {}
         # The marker of a call that today's policy decides by itself is known, though of no use.
         if self._must_match and (unknown := decisions.markers - set(markers.values())):
@@ -423,12 +429,16 @@ class Machine:
             raise NotPendingError(min(unknown), waiting)
         planned: list[Planned] = []
         pending: list[Pending] = []
+        steps = asked.steps
         for index, call in asked.calls.items():
             if call.name == self._answer_tool:
                 problem = self._problem or ANSWER_BESIDE
-                planned.append(Planned(index, asked.steps[index], call, problem=problem))
+                planned.append(Planned(index, steps[index], call, problem=problem))
                 continue
             verdict = verdicts.get(index, ALLOW)
+            if verdict is ALLOW:
+                planned.append(Planned(index, steps[index], call))
+                continue
             denied_by = "policy"
             if isinstance(verdict, NeedApproval):
                 marker = markers[index]
@@ -437,9 +447,9 @@ class Machine:
                 elif marker in decisions.approved:
                     verdict = ALLOW
                 else:
-                    pending.append(Pending(marker, call, verdict.reason, asked.steps[index]))
+                    pending.append(Pending(marker, call, verdict.reason, steps[index]))
                     continue
-            planned.append(Planned(index, asked.steps[index], call, verdict, denied_by))
+            planned.append(Planned(index, steps[index], call, verdict, denied_by))
         if pending:
             state = Suspended(pending=tuple(pending), transcript=self.transcript, usage=self._usage)
             self._end("Judged", Phase.SUSPENDED, state)
@@ -454,13 +464,11 @@ class Machine:
             raise RuntimeError(f"call {index} of the turn is not running")
         results[index] = result
         if len(results) < len(calls):
-            self._go("Finished", Phase.ACTING)
-            return
-        while isinstance(self._messages[-1], ToolMessage):
-            self._messages.pop()
-        self._messages.extend(
-            [self._results[index].answering(call) for index, call in enumerate(calls)]
-        )
+            return  # more of the turn is on its way
+        messages = self._messages
+        while type(messages[-1]) is ToolMessage:
+            messages.pop()
+        messages.extend([results[index].answering(call) for index, call in enumerate(calls)])
         self._tainted = True
         self._action = None
         if self._answer is None:
@@ -525,10 +533,6 @@ def _markers(calls: Mapping[int, ToolCall], verdicts: Mapping[int, Verdict]) -> 
         taken.add(marker)
         markers[index] = marker
     return markers
-
-
-def _tool_step(iteration: int, index: int, name: str) -> str:
-    return f"tool/{iteration}/{index}/{_safe(name)}"
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

@@ -13,8 +13,8 @@ Everything here is a frozen msgspec struct that is written into journals, so fou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -309,9 +309,6 @@ def with_unique_ids(reply: AssistantMessage, iteration: int, seen: set[str]) -> 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
-_T = TypeVar("_T")
-
-
 def encode(value: Any, *, ordered: bool = False) -> bytes:
     """`value` as JSON; with `ordered`, keys are sorted, so that equal values are equal bytes.
 
@@ -343,23 +340,28 @@ _decode_result = msgspec.json.Decoder(ToolResult).decode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
 
 
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 def decode_assistant(data: bytes) -> AssistantMessage:
     """Read an assistant message; `EncodingError` says what is wrong with `data`."""
-    return _checked(_decode_assistant, data, "an assistant message")
+    try:
+        return _decode_assistant(data)
+    except _BAD as exc:
+        raise EncodingError(f"these bytes are not an assistant message: {exc}") from None
 
 
 def decode_result(data: bytes) -> ToolResult:
     """Read a tool result; `EncodingError` says what is wrong with `data`."""
-    return _checked(_decode_result, data, "a tool result")
+    try:
+        return _decode_result(data)
+    except _BAD as exc:
+        raise EncodingError(f"these bytes are not a tool result: {exc}") from None
 
 
 def decode_messages(data: bytes) -> tuple[Message, ...]:
     """Read a sequence of messages; `EncodingError` says what is wrong with `data`."""
-    return _checked(_decode_messages, data, "messages")
-
-
-def _checked(decode: Callable[[bytes], _T], data: bytes, what: str) -> _T:
     try:
-        return decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise EncodingError(f"these bytes are not {what}: {exc}") from None
+        return _decode_messages(data)
+    except _BAD as exc:
+        raise EncodingError(f"these bytes are not messages: {exc}") from None

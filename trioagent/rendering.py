@@ -58,7 +58,8 @@ def render(value: Any, limit: int | None = None) -> ToolResult:
             value.encode()
         except UnicodeEncodeError as exc:
             raise EncodingError(f"a text cannot be encoded: {exc}") from None
-        return ToolResult((Text(within(value, limit)),))
+        short = limit is None or len(value) <= limit
+        return ToolResult((Text(value if short else within(value, limit)),))
     if isinstance(value, ToolResult):
         result = value
     elif isinstance(value, Text | Image | File):

@@ -157,7 +157,7 @@ class StepRunner(Protocol):
         """
         ...
 
-    async def run_step(self, step: Step, body: Body) -> bytes:
+    def run_step(self, step: Step, body: Body) -> Awaitable[bytes]:
         """The step's outcome, by replaying it or by running `body` once."""
         ...
 
@@ -186,9 +186,9 @@ class Direct:
         """Nothing is recorded, so every step is to be run."""
         return None
 
-    async def run_step(self, step: Step, body: Body) -> bytes:
+    def run_step(self, step: Step, body: Body) -> Awaitable[bytes]:
         """Run `body`."""
-        return await body(StepContext("", step.name, 1, self._nonce, _no_hold))
+        return body(StepContext("", step.name, 1, self._nonce, _no_hold))
 
 
 def _no_hold() -> Callable[[], None]:

@@ -180,7 +180,7 @@ class FunctionTool(Tool):
             value = self._mended(data, exc)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
             raise no_json(self.name, exc) from None
-        return {name: getattr(value, name) for name in value.__struct_fields__}
+        return msgspec.structs.asdict(value)
 
     def _mended(self, data: str, problem: msgspec.ValidationError) -> Any:
         """The arguments if a text in them is an object or a list that was written twice over."""
@@ -205,11 +205,10 @@ class FunctionTool(Tool):
         read's is abandoned, any other's is waited for, up to the tool's timeout, and holds the
         run until it ends.
         """
-        given = dict(arguments)
+        given = arguments
         if self._context_parameter is not None:
-            given[self._context_parameter] = ToolContext(
-                step.run_id, step.step, step.attempt, step.key, tainted, deps
-            )
+            context = ToolContext(step.run_id, step.step, step.attempt, step.key, tainted, deps)
+            given = {**arguments, self._context_parameter: context}
         try:
             if self._is_async and self.timeout is None:
                 value = await self._function(**given)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from .messages import AssistantMessage, ToolCall, Usage
+from .messages import AssistantMessage, ToolCall, Usage, decode_assistant, decode_result
+from .steps import Body, StepContext
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -32,26 +33,10 @@ class RunSpan(Protocol):
         ...
 
 
-class CallSpan(Protocol):
-    """The span of a model call or a tool call under way."""
-
-    def replied(self, message: AssistantMessage) -> None:
-        """Tell what a model call used."""
-        ...
-
-    def finished(self, outcome: str) -> None:
-        """Tell how a tool call ended: ok, error, denied, needs_approval."""
-        ...
-
-
 class _NoSpan:
     """What there is without a tracer."""
 
     def ended(self, iterations: int, replayed: int, usage: Usage) -> None: ...
-
-    def replied(self, message: AssistantMessage) -> None: ...
-
-    def finished(self, outcome: str) -> None: ...
 
 
 _NO_SPAN = nullcontext(_NoSpan())
@@ -64,13 +49,16 @@ class NoSpans:
         """No span."""
         return _NO_SPAN
 
-    def model_call(self, model: str) -> AbstractContextManager[CallSpan]:
-        """No span."""
-        return _NO_SPAN
+    def model_call(self, model: str, body: Body) -> Body:
+        """`body` as it is."""
+        return body
 
-    def tool_call(self, call: ToolCall) -> AbstractContextManager[CallSpan]:
-        """No span."""
-        return _NO_SPAN
+    def tool_call(self, call: ToolCall, body: Body) -> Body:
+        """`body` as it is."""
+        return body
+
+    def waits(self, call: ToolCall) -> None:
+        """Nothing."""
 
 
 class Spans:
@@ -94,26 +82,57 @@ class Spans:
         with self._span(title, self._trace.SpanKind.INTERNAL, attributes) as span:
             yield _RunSpan(span)
 
-    @contextmanager
-    def model_call(self, model: str) -> Iterator[CallSpan]:
-        """``agent.llm_call``."""
+    def model_call(self, model: str, body: Body) -> Body:
+        """`body`, which makes a reply, in ``agent.llm_call``."""
         title = f"chat {model}" if self._latest else "agent.llm_call"
         attributes: dict[str, Any] = {"gen_ai.request.model": model}
         if self._latest:
             attributes["gen_ai.operation.name"] = "chat"
-        with self._span(title, self._trace.SpanKind.CLIENT, attributes) as span:
-            yield _CallSpan(span, self._trace, self._latest)
 
-    @contextmanager
-    def tool_call(self, call: ToolCall) -> Iterator[CallSpan]:
-        """``agent.tool <name>``."""
+        async def traced(context: StepContext) -> bytes:
+            with self._span(title, self._trace.SpanKind.CLIENT, attributes) as span:
+                data = await body(context)
+                self._replied(span, decode_assistant(data))
+            return data
+
+        return traced
+
+    def tool_call(self, call: ToolCall, body: Body) -> Body:
+        """`body`, which makes the call's result, in ``agent.tool <name>``."""
+
+        async def traced(context: StepContext) -> bytes:
+            with self._tool_span(call) as span:
+                data = await body(context)
+                self._finished(span, decode_result(data).outcome)
+            return data
+
+        return traced
+
+    def waits(self, call: ToolCall) -> None:
+        """``agent.tool <name>`` of a call that a person is to approve."""
+        with self._tool_span(call) as span:
+            self._finished(span, "needs_approval")
+
+    def _tool_span(self, call: ToolCall) -> AbstractContextManager[Span]:
         title = f"execute_tool {call.name}" if self._latest else f"agent.tool {call.name}"
         attributes: dict[str, Any] = {"gen_ai.tool.name": call.name}
         if self._latest:
             attributes["gen_ai.operation.name"] = "execute_tool"
             attributes["gen_ai.tool.call.id"] = call.id
-        with self._span(title, self._trace.SpanKind.INTERNAL, attributes) as span:
-            yield _CallSpan(span, self._trace, self._latest)
+        return self._span(title, self._trace.SpanKind.INTERNAL, attributes)
+
+    def _replied(self, span: Span, message: AssistantMessage) -> None:
+        _set_usage(span, message.usage)
+        if self._latest:
+            span.set_attribute("gen_ai.response.finish_reasons", (message.stop_reason,))
+            if message.model:
+                span.set_attribute("gen_ai.response.model", message.model)
+
+    def _finished(self, span: Span, outcome: str) -> None:
+        span.set_attribute("tl.tool.outcome", outcome)
+        if outcome == "error":
+            span.set_attribute("error.type", "tool_error")
+            span.set_status(self._trace.StatusCode.ERROR)
 
     @contextmanager
     def _span(self, title: str, kind: Any, attributes: dict[str, Any]) -> Iterator[Span]:
@@ -144,26 +163,6 @@ class _RunSpan:
         self._span.set_attribute("tl.agent.iterations", iterations)
         self._span.set_attribute("tl.agent.replayed_steps", replayed)
         _set_usage(self._span, usage)
-
-
-class _CallSpan:
-    def __init__(self, span: Span, trace: Any, latest: bool) -> None:
-        self._span = span
-        self._trace = trace
-        self._latest = latest
-
-    def replied(self, message: AssistantMessage) -> None:
-        _set_usage(self._span, message.usage)
-        if self._latest:
-            self._span.set_attribute("gen_ai.response.finish_reasons", (message.stop_reason,))
-            if message.model:
-                self._span.set_attribute("gen_ai.response.model", message.model)
-
-    def finished(self, outcome: str) -> None:
-        self._span.set_attribute("tl.tool.outcome", outcome)
-        if outcome == "error":
-            self._span.set_attribute("error.type", "tool_error")
-            self._span.set_status(self._trace.StatusCode.ERROR)
 
 
 def _set_usage(span: Span, usage: Usage) -> None:
