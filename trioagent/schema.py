@@ -19,7 +19,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -33,8 +32,7 @@ _PARAMETER_SECTION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """The parameter that takes the context, if one does, and the arguments as a struct and as the
     schema of an object."""
 

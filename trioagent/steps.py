@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -97,20 +96,18 @@ def idempotency_key(nonce: bytes, step: str) -> str:
 # -- the seam -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """How a run begins: its input (``None`` for the recorded one), its configuration as canonical
     JSON, and what people decided about the calls that wait, by marker."""
 
     input: tuple[Message, ...] | None
     config: bytes
     approvals: Sequence[str] = ()
-    denials: Mapping[str, str] = field(default_factory=dict)
+    denials: Mapping[str, str] = {}
     accept_changes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """What a runner answers to `Start`: the input and the decisions that stand, the seconds that
     processes held the run before, the bytes that the requests' digest starts from, and the last
     iteration whose reply is recorded (0 for none)."""
@@ -123,8 +120,7 @@ class Begun:
     replied: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A run that ended without a state: `kind` says how, `error` what, `step` where."""
 
     kind: Literal["failed", "cancelled"]

@@ -14,7 +14,6 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
 import msgspec
@@ -43,8 +42,7 @@ MAX_ERROR_CHARS = 4_000
 """Characters of the text of an exception: a model needs its beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(msgspec.Struct, frozen=True):
     """What a tool is told beside its arguments, in the parameter that it annotates with this.
 
     `attempt` counts from 1; `idempotency_key` is the same in every attempt; `tainted` says that
