@@ -56,7 +56,13 @@ class ToolCall(_Part, frozen=True, tag="tool_call", gc=False):
 
 
 class Opaque(_Part, frozen=True, tag="opaque", gc=False):
-    """An item only `provider` understands; its JSON text goes back to it unchanged."""
+    """An item only `provider` understands; its JSON text, of an object, goes to it unchanged.
+
+    One that has a ``role`` and stands alone in a user message is a message of its own, such as a
+    system message in the middle of a conversation.  Another vendor's model never sees it: in a
+    user message that is an error, a tool's result says that something is left out, and what a
+    model itself said just has no such item.
+    """
 
     provider: str
     json: str
@@ -71,15 +77,16 @@ class Image(_Part, frozen=True, tag="image", gc=False):
 
 
 class File(_Part, frozen=True, tag="file", gc=False):
-    """A file: its bytes (base64 when stored) with a media type and a name."""
+    """A file: its bytes (base64 when stored) with a media type and a name, or a URL."""
 
-    media_type: str
-    data: bytes
+    media_type: str = ""
+    data: bytes = b""
     name: str = ""
+    url: str = ""
 
 
 AssistantPart: TypeAlias = Text | Thinking | ToolCall | Opaque
-ContentPart: TypeAlias = Text | Image | File
+ContentPart: TypeAlias = Text | Image | File | Opaque
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -308,6 +315,7 @@ def with_unique_ids(reply: AssistantMessage, iteration: int, seen: set[str]) -> 
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
 
 def encode(value: Any, *, ordered: bool = False) -> bytes:
     """`value` as JSON; with `ordered`, keys are sorted, so that equal values are equal bytes.

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from .errors import EncodingError
-from .messages import ContentPart, File, Image, Text, ToolResult, encode
+from .messages import ContentPart, File, Image, Opaque, Text, ToolResult, encode
 
 DEFAULT_MAX_RESULT_CHARS = 100_000
 """Characters of a result where the tool does not say: some 25,000 tokens, which fits every current
@@ -46,9 +46,9 @@ def describe_exception(exc: BaseException) -> str:
 def render(value: Any, limit: int | None = None) -> ToolResult:
     """What a tool returned, as what the model reads, its text within `limit` characters.
 
-    A `ToolResult` stands as it is; a `Text`, `Image` or `File`, or a list or tuple of them, become
-    parts; a str is text; anything else is text that holds its JSON, so that "", 0, False, None and
-    [] are each a result of their own.
+    A `ToolResult` stands as it is; a `Text`, `Image`, `File` or `Opaque`, or a list or tuple of
+    them, become parts; a str is text; anything else is text that holds its JSON, so that "", 0,
+    False, None and [] are each a result of their own.
 
     Raises:
         EncodingError: JSON has no form for it (an unknown type, NaN, a lone surrogate).
@@ -62,7 +62,7 @@ def render(value: Any, limit: int | None = None) -> ToolResult:
         return ToolResult((Text(value if short else within(value, limit)),))
     if isinstance(value, ToolResult):
         result = value
-    elif isinstance(value, Text | Image | File):
+    elif isinstance(value, Text | Image | File | Opaque):
         result = ToolResult((value,))
     elif isinstance(value, list | tuple) and value and all(_is_part(item) for item in value):
         result = ToolResult(tuple(value))
@@ -73,7 +73,7 @@ def render(value: Any, limit: int | None = None) -> ToolResult:
 
 
 def _is_part(value: Any) -> bool:
-    return isinstance(value, Text | Image | File)
+    return isinstance(value, Text | Image | File | Opaque)
 
 
 def within(text: str, limit: int | None) -> str:

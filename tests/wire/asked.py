@@ -1,8 +1,8 @@
 """Recorded requests read into messages, as an application that held them would have them.
 
-A request that the library's messages have no place for is refused by name: a system message in
-the middle, a part that only names a file kept at the vendor, a result that holds a vendor's own
-kind of block.
+What only one vendor understands is an opaque part: a file that is kept there, a result of its own
+kind; a system message in the middle is one that stands alone.  What messages have no place for
+even so is refused by name.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from trioagent.messages import (
 )
 
 JSON = dict[str, Any]
+_SYSTEM = ("system", "developer")
 
 
 class InexpressibleError(Exception):
@@ -72,13 +73,16 @@ def _image(url: str) -> Image:
 
 
 def _leading_system(roles: list[str]) -> int:
-    """How many messages at the start are the system's; one that comes later has no place."""
+    """How many messages at the start are the system's."""
     count = 0
-    while count < len(roles) and roles[count] in ("system", "developer"):
+    while count < len(roles) and roles[count] in _SYSTEM:
         count += 1
-    if any(role in ("system", "developer") for role in roles[count:]):
-        raise InexpressibleError("a system message in the middle")
     return count
+
+
+def _whole(api: str, message: JSON) -> UserMessage:
+    """A system message in the middle."""
+    return UserMessage((Opaque(api, json.dumps(message)),))
 
 
 # -- chat completions -----------------------------------------------------------------------------
@@ -102,6 +106,8 @@ def _chat(request: JSON) -> tuple[str, list[Message]]:
             call_id = message.get("tool_call_id", "")
             text = Text(_chat_text(content))
             messages.append(ToolMessage(call_id, names.get(call_id, ""), (text,)))
+        elif message["role"] in _SYSTEM:
+            messages.append(_whole("openai-chat", message))
         else:
             raise InexpressibleError(f"the role {message['role']}")
     return system, messages
@@ -125,7 +131,7 @@ def _chat_parts(content: Any) -> Iterator[ContentPart]:
         elif part["type"] == "file" and "file_data" in part["file"]:
             yield File(*_data(part["file"]["file_data"]), part["file"].get("filename", ""))
         else:
-            raise InexpressibleError(f"a part of the kind {part['type']}")
+            yield Opaque("openai-chat", json.dumps(part))
 
 
 def _chat_reply(message: JSON) -> Iterator[AssistantPart]:
@@ -158,11 +164,14 @@ def _responses(request: JSON) -> tuple[str, list[Message]]:
     names: dict[str, str] = {}
     for item in items[leading:]:
         kind, role = item.get("type", "message"), item.get("role")
-        if (kind, role) == ("message", "user") or kind == "function_call_output":
+        asked = kind == "message" and role in ("user", *_SYSTEM)
+        if asked or kind == "function_call_output":
             if reply:
                 messages.append(AssistantMessage(tuple(reply)))
                 reply = []
-            if role == "user":
+            if role in _SYSTEM:
+                messages.append(_whole("openai-responses", item))
+            elif role == "user":
                 messages.append(UserMessage(tuple(_responses_parts(item["content"]))))
             else:
                 parts = tuple(_responses_parts(item["output"]))
@@ -188,8 +197,10 @@ def _responses_parts(content: Any) -> Iterator[ContentPart]:
             yield _image(part["image_url"])
         elif part["type"] == "input_file" and "file_data" in part:
             yield File(*_data(part["file_data"]), part.get("filename", ""))
+        elif part["type"] == "input_file" and "file_url" in part:
+            yield File(url=part["file_url"])
         else:
-            raise InexpressibleError(f"a part of the kind {part['type']} that is kept elsewhere")
+            yield Opaque("openai-responses", json.dumps(part))
 
 
 def _responses_reply(kind: str, item: JSON) -> Iterator[AssistantPart]:
@@ -230,9 +241,10 @@ def _anthropic(request: JSON) -> tuple[str, list[Message]]:
     messages: list[Message] = []
     names: dict[str, str] = {}
     for role, block in _blocks(request):
-        if role == "system":
-            raise InexpressibleError("a system message in the middle")
         last = messages[-1] if messages else None
+        if role == "system":
+            messages.append(_whole("anthropic-messages", {"role": role, "content": [block]}))
+            continue
         if role == "assistant":
             parts = _anthropic_reply(block)
             names |= {part.id: part.name for part in parts if isinstance(part, ToolCall)}
@@ -251,11 +263,16 @@ def _anthropic(request: JSON) -> tuple[str, list[Message]]:
                     "error" if block.get("is_error") else "ok",
                 )
             )
-        elif isinstance(last, UserMessage):
+        elif isinstance(last, UserMessage) and not _is_whole(last):
             messages[-1] = UserMessage((*last.parts, _anthropic_part(block)))
         else:
             messages.append(UserMessage((_anthropic_part(block),)))
     return system, messages
+
+
+def _is_whole(message: UserMessage) -> bool:
+    part = message.parts[0]
+    return isinstance(part, Opaque) and "role" in json.loads(part.json)
 
 
 def _anthropic_reply(block: JSON) -> tuple[AssistantPart, ...]:
@@ -286,4 +303,6 @@ def _anthropic_part(block: JSON) -> ContentPart:
         return File(source["media_type"], data, block.get("title") or "")
     if kind == "document" and source["type"] == "text":
         return File(source["media_type"], source["data"].encode(), block.get("title") or "")
-    raise InexpressibleError(f"a part of the kind {kind} ({source.get('type', 'no source')})")
+    if kind == "document" and source["type"] == "url":
+        return File(url=source["url"], name=block.get("title") or "")
+    return Opaque("anthropic-messages", json.dumps(block))

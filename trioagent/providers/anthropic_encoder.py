@@ -43,13 +43,18 @@ from trioagent.providers.requests import (
     add_extra,
     checked,
     fields_of,
+    only_for,
     refuse_lacking,
     sampling,
     told,
     unwritable,
+    whole_message,
 )
 
 _ILLEGAL_ID = re.compile(r"[^A-Za-z0-9_-]")
+_WHOLE = "whole"
+"""In place of a role: a message that stands as it came."""
+
 _SHOWN_IN_RESULTS = re.compile(r"image/|application/pdf$|text/")
 
 
@@ -107,13 +112,17 @@ class AnthropicEncoder:
         while end and isinstance(messages[end - 1], AssistantMessage):
             end -= 1
         for message in messages[:end]:
-            if not isinstance(message, SystemMessage):
+            if isinstance(message, UserMessage) and whole_message(message, PROVIDER) is not None:
+                groups.append((_WHOLE, [self._forms.of(message)]))
+            elif not isinstance(message, SystemMessage):
                 role = "assistant" if isinstance(message, AssistantMessage) else "user"
                 _append(groups, role, self._forms.of(message))
         blocks = [block for message in messages[end:] for block in _blocks(message)]
         _append(groups, "assistant", _joined(_trimmed(blocks)))
         wire = [
-            b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(forms))
+            forms[0]
+            if role == _WHOLE
+            else b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(forms))
             for role, forms in groups
         ]
         return msgspec.Raw(b"[" + b",".join(wire) + b"]")
@@ -243,7 +252,14 @@ def _wire_id(call_id: str) -> str:
 
 def _shown(part: ContentPart) -> dict[str, Any]:
     """A part of a result.  A kind that the API does not take is told: the transcript must go on."""
-    if isinstance(part, Text | Image) or _SHOWN_IN_RESULTS.match(part.media_type):
+    match part:
+        case Opaque():
+            shown = part.provider == PROVIDER
+        case File():
+            shown = bool(part.url or _SHOWN_IN_RESULTS.match(part.media_type))
+        case _:
+            shown = True
+    if shown:
         return _content(part)
     return {"type": "text", "text": told(part)}
 
@@ -256,6 +272,11 @@ def _content(part: ContentPart) -> dict[str, Any]:
             return {"type": "image", "source": {"type": "url", "url": url}}
         case Image():
             return {"type": "image", "source": _base64(part.media_type or "image/png", part.data)}
+        case Opaque():
+            return dict(only_for(part, PROVIDER))
+        case File(url=url) if url:
+            named = {"title": part.name} if part.name else {}
+            return {"type": "document", "source": {"type": "url", "url": url}, **named}
         case File():
             source = _base64(part.media_type, part.data)
             if part.media_type.startswith("text/"):

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from trioagent.errors import InvalidRequestError
 from trioagent.messages import (
     AssistantMessage,
     ContentPart,
@@ -36,9 +37,11 @@ from trioagent.providers.requests import (
     checked,
     data_url,
     fields_of,
+    only_for,
     sampling,
     told,
     unwritable,
+    whole_message,
 )
 
 PROVIDER = "openai-chat"
@@ -127,6 +130,8 @@ class ChatEncoder:
             case UserMessage():
                 if all(type(part) is Text for part in message.parts):
                     return {"role": "user", "content": message.text}
+                if (whole := whole_message(message, PROVIDER)) is not None:
+                    return dict(whole)
                 return {"role": "user", "content": [_content(part) for part in message.parts]}
             case AssistantMessage():
                 return self._assistant(message)
@@ -180,6 +185,12 @@ def _content(part: ContentPart) -> dict[str, Any]:
         case Image():
             url = part.url or data_url(part.media_type or "image/png", part.data)
             return {"type": "image_url", "image_url": {"url": url}}
+        case Opaque():
+            return dict(only_for(part, PROVIDER))
+        case File(url=url) if url:
+            raise InvalidRequestError(
+                f"chat completions takes no file by its URL ({url:.200}); give its bytes"
+            )
         case File():
             file = {"file_data": data_url(part.media_type, part.data)}
             if part.name:

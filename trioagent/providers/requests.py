@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from trioagent.errors import EncodingError, InvalidRequestError
-from trioagent.messages import ContentPart, File, Image, Opaque, Text, encode
+from trioagent.messages import (
+    ContentPart,
+    File,
+    Image,
+    Message,
+    Opaque,
+    Text,
+    UserMessage,
+    encode,
+)
 from trioagent.provider import CallOptions
 
 UNWRITABLE = (EncodingError, msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -69,6 +78,31 @@ def fields_of(part: Opaque) -> dict[str, msgspec.Raw]:
         ) from None
 
 
+def only_for(part: Opaque, provider: str) -> dict[str, msgspec.Raw]:
+    """What a user gave that only one vendor understands, if `provider` is that one.
+
+    Raises:
+        InvalidRequestError: it is another; leaving it out would change what was asked.
+    """
+    if part.provider != provider:
+        raise InvalidRequestError(
+            f"the user's message holds a part for {part.provider} only, which {provider} cannot "
+            "read; give it in a form that both have"
+        )
+    return fields_of(part)
+
+
+def whole_message(message: Message, provider: str) -> dict[str, msgspec.Raw] | None:
+    """The message that the only part of a user's message is, if it is one."""
+    if type(message) is not UserMessage or len(message.parts) != 1:
+        return None
+    (part,) = message.parts
+    if type(part) is not Opaque:
+        return None
+    fields = only_for(part, provider)
+    return fields if "role" in fields else None
+
+
 def data_url(media_type: str, data: bytes) -> str:
     """`data` as a URL of its own."""
     return f"data:{media_type};base64,{b64encode(data).decode()}"
@@ -84,6 +118,10 @@ def told(part: ContentPart) -> str:
             return f"[image at {url}, which cannot be shown here]"
         case Image():
             kind, name = part.media_type or "image", ""
+        case File(url=url) if url:
+            return f"[file at {url}, which cannot be shown here]"
+        case Opaque():
+            return f"[something for {part.provider} only, which cannot be shown here]"
         case File():
             kind, name = part.media_type or "file", part.name
     called = f" {name!r}" if name else ""

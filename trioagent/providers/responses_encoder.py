@@ -35,9 +35,12 @@ from trioagent.providers.requests import (
     checked,
     data_url,
     fields_of,
+    only_for,
     refuse_lacking,
     sampling,
+    told,
     unwritable,
+    whole_message,
 )
 from trioagent.providers.responses_items import PROVIDER
 
@@ -139,6 +142,8 @@ def _items(message: Message) -> list[dict[str, Any]]:
         case UserMessage():
             if all(isinstance(part, Text) for part in message.parts):
                 return [{"role": "user", "content": message.text}]
+            if (whole := whole_message(message, PROVIDER)) is not None:
+                return [dict(whole)]
             return [{"role": "user", "content": [_content(part) for part in message.parts]}]
         case AssistantMessage():
             return _assistant(message)
@@ -150,7 +155,14 @@ def _items(message: Message) -> list[dict[str, Any]]:
 def _output(message: ToolMessage) -> Any:
     if all(isinstance(part, Text) for part in message.parts):
         return "\n".join([part.text for part in message.parts if isinstance(part, Text)])
-    return [_content(part) for part in message.parts]
+    return [_shown(part) for part in message.parts]
+
+
+def _shown(part: ContentPart) -> dict[str, Any]:
+    """A part of a result.  Another vendor's own is told: the transcript must go on."""
+    if isinstance(part, Opaque) and part.provider != PROVIDER:
+        return {"type": "input_text", "text": told(part)}
+    return _content(part)
 
 
 def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
@@ -220,6 +232,10 @@ def _content(part: ContentPart) -> dict[str, Any]:
         case Image():
             url = part.url or data_url(part.media_type or "image/png", part.data)
             return {"type": "input_image", "image_url": url}
+        case Opaque():
+            return dict(only_for(part, PROVIDER))
+        case File(url=url) if url:
+            return {"type": "input_file", "file_url": url}
         case File():
             file = {"type": "input_file", "file_data": data_url(part.media_type, part.data)}
             # The API refuses data without a name.
