@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .branching import Forked
 from .doubts import Doubt
 from .fold import Status, StepView, View
 from .journal import Journal, PendingApproval, RunSummary
@@ -16,6 +17,7 @@ __all__ = [
     "Check",
     "Doubt",
     "Durability",
+    "Forked",
     "Journal",
     "PendingApproval",
     "Pruned",

@@ -65,7 +65,7 @@ async def begin_run(claim: Claim, prefix: str, start: Start) -> Begun:
     _decide(claim, scope, start)
     await claim.record()
     return Begun(
-        decode_messages(scope.input),
+        (*scope.earlier, *decode_messages(scope.input)),
         scope.decisions(),
         claim.run_id,
         claim.fold.seconds,

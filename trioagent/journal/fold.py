@@ -6,12 +6,16 @@ journal lays it over the view.
     running --step records--> running      run.stopped --> suspended | halted | failed | cancelled
     any stop --step record--> running      run.completed --> answered (an agent) | completed
 
+A run that was branched from another begins with that one's records: a fork keeps the turns that it
+was made after, a follow-up only what was said.
+
 An intent (`step.started`) is open until a `step.completed`, or a signal that the step was not
 started or did not apply.  An open intent of a write is what a doubt is made of.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
@@ -39,7 +43,7 @@ from trioagent.messages import (
     decode_result,
 )
 
-from .records import Changed, Decided, Kind, Record, Started, Stopped, read_data
+from .records import Branched, Changed, Decided, Kind, Record, Started, Stopped, read_data
 
 Status: TypeAlias = Literal[
     "running",
@@ -76,7 +80,11 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A run: what was said, what it used, how it stands."""
+    """A run: what was said, what it used, how it stands.
+
+    `forked_from` is the run whose first `at_turn` turns it began with, `follows` the run whose
+    conversation it goes on with; "" for none.
+    """
 
     run_id: str
     status: Status
@@ -88,6 +96,9 @@ class View(msgspec.Struct, frozen=True):
     stopped: Stopped | None = None
     seconds: float = 0.0
     epoch: int = 0
+    forked_from: str = ""
+    at_turn: int = 0
+    follows: str = ""
 
 
 class StepState:
@@ -127,10 +138,11 @@ class StepState:
 class Scope:
     """The run of an agent under one prefix, while its records are folded."""
 
-    __slots__ = ("config", "decided", "input", "pending", "seed", "status", "stopped")
+    __slots__ = ("config", "decided", "earlier", "input", "pending", "seed", "status", "stopped")
 
     def __init__(self) -> None:
         self.input = b""
+        self.earlier: tuple[Message, ...] = ()
         self.config = b""
         self.seed = b""
         self.status: Status = "running"
@@ -167,6 +179,8 @@ class Fold:
         self.scopes: dict[str, Scope] = {}
         self.seconds = 0.0
         self.epoch = 0
+        self.forked: Branched | None = None
+        self.follows = ""
         self._last: Record | None = None
 
     def apply(self, record: Record) -> None:
@@ -226,7 +240,7 @@ class Fold:
         scope.status = "running"
         scope.input = bytes(started.input)
         scope.config = started.config
-        scope.seed = started.config + scope.input
+        scope.seed += started.config + scope.input
 
     def _step_started(self, record: Record) -> None:
         step = self.steps.get(record.step)
@@ -291,8 +305,40 @@ class Fold:
                 scope = self.scope(record.step)
                 scope.config = changed.config or scope.config
                 scope.input = bytes(changed.input) or scope.input
+            case "forked":
+                self._fork(read_data(record, Branched))
+            case "followed":
+                self._follow(read_data(record, Branched))
             case _:
                 raise JournalCorruptError(f"an unknown signal, {record.tag!r}")
+
+    def _fork(self, branched: Branched) -> None:
+        """From here on this is another run: what was recorded stands, what was decided does not."""
+        self.forked, self.nonce = branched, branched.nonce
+        self.seconds, self.epoch, self._last = 0.0, 0, None
+        for step in self.steps.values():
+            step.epoch = 0
+            if step.status == "open":
+                step.status = "void"
+        for scope in self.scopes.values():
+            scope.status = "running"
+            scope.stopped = None
+            scope.pending = ()
+            scope.decided.clear()
+
+    def _follow(self, branched: Branched) -> None:
+        """From here on this is another run, which knows what was said before it and no more."""
+        before = self.scopes.get("") or Scope()
+        outcomes = hashlib.sha256(before.seed)
+        for name, step in self.steps.items():
+            if name.startswith(("llm/", "tool/")):
+                outcomes.update(b"%d:%b" % (len(step.data), step.data))
+        said = self.view("").transcript
+        self.steps, self.scopes = {}, {}
+        self.seconds, self.epoch, self._last = 0.0, 0, None
+        self.forked, self.follows, self.nonce = None, branched.run, branched.nonce
+        scope = self.scope("")
+        scope.earlier, scope.seed = said, outcomes.digest()
 
     def _run_completed(self, record: Record) -> None:
         self.scope(record.step).status = "answered" if record.tag == "answered" else "completed"
@@ -311,7 +357,10 @@ class Fold:
         transcript: tuple[Message, ...] = ()
         usage = Usage()
         if scope.input:
-            transcript, usage = _said(decode_messages(scope.input), system, self.steps)
+            given = (*scope.earlier, *decode_messages(scope.input))
+            transcript, usage = _said(given, system, self.steps)
+        elif scope.earlier:
+            transcript = scope.earlier
         return View(
             run_id=run_id,
             status=self.status,
@@ -323,6 +372,9 @@ class Fold:
             stopped=None if scope.stopped is None else read_data(scope.stopped, Stopped),
             seconds=self.seconds,
             epoch=self.epoch,
+            forked_from="" if self.forked is None else self.forked.run,
+            at_turn=0 if self.forked is None else self.forked.turn,
+            follows=self.follows,
         )
 
 

@@ -26,6 +26,7 @@ from trioagent.steps import Applied, NotApplied
 
 from . import prune, sqlite
 from .backup import backup_file
+from .branching import Forked, follow, fork
 from .claim import Claim, Holds, now
 from .configuration import system_of
 from .doubts import Doubt, doubt_of
@@ -84,20 +85,29 @@ class Journal:
     # -- owning a run -----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def claim(self, run_id: str, *, take_over: bool = False) -> AsyncIterator[Run]:
+    async def claim(
+        self, run_id: str, *, take_over: bool = False, after: str | None = None
+    ) -> AsyncIterator[Run]:
         """Own the run `run_id`, made if it is new, for the block.
 
-        A run whose owner died can be claimed at once.  With `take_over` a live owner loses it: the
-        owner can record nothing more, and its open writes are doubts.
+        A run whose owner died can be claimed at once.
+
+        Args:
+            take_over: a live owner loses the run: it can record nothing more, and its open writes
+                are doubts.
+            after: the answered run whose conversation a new run goes on with: the agent is given
+                the next question alone and knows what was said.  Nothing of that run is copied.
 
         Raises:
             ValueError: a bad run id.
+            LookupError: there is no run `after`.
+            JournalError: the run `after` is not answered, or this run is there and follows another.
             RunOwnedError: somebody owns it, here or in another process.
             JournalCorruptError: its records cannot be read.
         """
         check_run_id(run_id)
 
-        owner, state = await self._take(run_id, take_over)
+        owner, state = await self._take(run_id, take_over, after)
         place = lock_place(owner.number, owner.epoch)
         claim = Claim(self._writer, owner, state, Holds(partial(self._locks.release, place)))
         try:
@@ -108,7 +118,7 @@ class Journal:
         else:
             await _close(claim, None)
 
-    async def _take(self, run_id: str, take_over: bool) -> tuple[Owner, Fold]:
+    async def _take(self, run_id: str, take_over: bool, after: str | None) -> tuple[Owner, Fold]:
         """Lock the run and raise its epoch; the lock is let go where that is not committed."""
         self._check_open()
         places: list[int] = []
@@ -128,12 +138,19 @@ class Journal:
             known = sqlite.find_run(connection, run_id)
             if known is not None and not take_over and self._is_owned(known):
                 raise RunOwnedError(run_id, "claimed")
-            row = sqlite.next_epoch(connection, run_id)
+            is_new = known is None or not known.last
+            if after is not None and is_new:
+                row = follow(connection, _known(connection, after), run_id, now())
+            else:
+                row = sqlite.next_epoch(connection, run_id)
             state = fold(sqlite.load(connection, row))
+            if after is not None and state.follows != after:
+                follows = f"follows {state.follows}" if state.follows else "follows no other"
+                raise JournalError(f"{run_id} is there already and {follows}, not {after}")
             return lock(row), state
 
         try:
-            owner = await self._writer.transact_here(take_new)
+            owner = None if after else await self._writer.transact_here(take_new)
             return (owner, Fold()) if owner else await self._writer.transact(take, sync=False)
         except BaseException:
             for place in places:
@@ -209,6 +226,37 @@ class Journal:
 
         self._check_open()
         await self._writer.transact(resolve, sync=True)
+
+    # -- branching --------------------------------------------------------------------------------
+
+    async def fork(self, run_id: str, new_run_id: str, *, at_turn: int) -> Forked:
+        """Make a new run of the first turns of another, which stays as it is.
+
+        The new run refers to the old one up to the cut: what was recorded there is replayed, and
+        the model is asked anew for the turn after.  Decisions and the run's end are not taken
+        along.  Its idempotency keys are its own.
+
+        Args:
+            run_id: the run to fork, which may be owned.
+            new_run_id: the new run, whose id is free.
+            at_turn: how many turns to keep, each a reply with the results of its calls; from 0,
+                which keeps the input alone.
+
+        Raises:
+            ValueError: a bad run id, or a negative turn.
+            LookupError: no such run.
+            JournalError: the new id is taken, or the turn is not there or not complete.
+            UnknownOutcomeError: a write before the cut is in doubt.
+        """
+        check_run_id(new_run_id)
+        if at_turn < 0:
+            raise ValueError(f"turns are counted from 0, not {at_turn}")
+
+        def make(connection: apsw.Connection) -> Forked:
+            return fork(connection, _known(connection, run_id), new_run_id, at_turn, now())
+
+        self._check_open()
+        return await self._writer.transact(make, sync=True)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -398,7 +446,7 @@ async def _close(claim: Claim, exc: BaseException | None) -> None:
     """End a claim: what its plain steps came to is recorded, the rest written, the run let go."""
     try:
         own = claim.fold.scopes.get("")
-        plain = own is not None and not own.input and own.status == "running"
+        plain = own is not None and not (own.input or own.earlier) and own.status == "running"
         if not claim.owner.fenced:
             if plain and exc is None and not claim.fold.open_writes():
                 claim.append("run.completed", "", "steps", sync=True)

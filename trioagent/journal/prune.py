@@ -145,9 +145,11 @@ def remove(
         row = chosen.pop(0)
         if sqlite.find_run(connection, row.run_id) != row or is_owned(row):
             continue
+        if sqlite.has_branches(connection, row):
+            continue  # what was branched from it has its records too
         if references is None:
             references = _references(connection)
-        rows = sqlite.chain(connection, row)
+        rows = [stored for stored in sqlite.chain(connection, row) if stored[2] == row.number]
         for stored in rows:
             gone.update(_named_by(connection, stored))
         unused = [key for key in gone if gone[key] == references[key]]
@@ -166,7 +168,9 @@ def _erase(
 ) -> None:
     connection.executemany("DELETE FROM records WHERE seq = ?", [(row[0],) for row in rows])
     connection.executemany("DELETE FROM blobs WHERE hash = ?", [(key,) for key in unused])
-    connection.execute("UPDATE runs SET last = 0, pruned = ? WHERE run = ?", (at, run.number))
+    connection.execute(
+        "UPDATE runs SET last = 0, parent = 0, pruned = ? WHERE run = ?", (at, run.number)
+    )
 
 
 def _references(connection: apsw.Connection) -> Counter[bytes]:

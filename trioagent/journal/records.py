@@ -8,7 +8,8 @@ There are six kinds.  The columns `step`, `tag` and `data` mean, by kind:
     step.completed   step's name    "" (its body), "failed", "reconciled",  outcome bytes, or of a
                                     "resolved", "told"                      failure `Failed` as JSON
     signal           step or scope  "approved", "denied", "not_applied",    `Decided` as JSON, who
-                                    "not_started", "changed"                says so, `Changed`
+                                    "not_started", "changed", "forked",     says so, `Changed`,
+                                    "followed"                              `Branched`
     run.stopped      scope          "suspended", "halted", "failed",        `Stopped` as JSON
                                     "cancelled"
     run.completed    scope          "answered", "steps"                     -
@@ -46,6 +47,10 @@ KINDS: tuple[Kind, ...] = (
     "run.completed",
 )
 """The number of a kind in the file is its place here, from 1; the order never changes."""
+
+SIGNAL = KINDS.index("signal") + 1
+BRANCHES = ("forked", "followed")
+"""The tags of a signal that is the first record of a run branched from another."""
 
 _NUMBERS: Mapping[Kind, int] = {kind: number for number, kind in enumerate(KINDS, 1)}
 
@@ -107,6 +112,18 @@ class Changed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     config: bytes = b""
     input: msgspec.Raw = msgspec.Raw()
+
+
+class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The run `run` that this one was branched from, whose records up to here are its own too.
+
+    A fork keeps the first `turn` turns, from 0, and goes on from there; a follow-up keeps what was
+    said and takes the next question.  `nonce` is the new run's.
+    """
+
+    run: str
+    nonce: bytes
+    turn: int = 0
 
 
 class Stopped(msgspec.Struct, frozen=True, omit_defaults=True):

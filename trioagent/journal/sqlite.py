@@ -17,12 +17,12 @@ import apsw
 from trioagent.errors import JournalCorruptError, JournalError, JournalFormatError
 
 from .payloads import blob_hash, pack, unpack
-from .records import Record, Row, from_row, to_row
+from .records import BRANCHES, SIGNAL, Record, Row, from_row, to_row
 
 APPLICATION_ID = 0x74726961
 """``tria`` in ASCII: says that a SQLite file is a journal of this library."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 BUSY_SECONDS = 30
 """How long a thread waits for another process's transaction before it gives up: those of this
@@ -62,7 +62,12 @@ CREATE TABLE blobs (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_SCHEMA,)
+_BRANCHES = """
+ALTER TABLE runs ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN parent INTEGER NOT NULL DEFAULT 0;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_SCHEMA, _BRANCHES)
 """What makes version n + 1 of version n; all that a file lacks run in one transaction."""
 
 _MAGIC = b"SQLite format 3\0"
@@ -73,7 +78,10 @@ class RunRow(NamedTuple):
 
     `epoch` is that of its last owner, from 1; `last` is the place of its newest record, 0 where it
     has none: its records are a chain, each naming the place of the one before it.  `pruned` is when
-    records of it were last removed, in Unix milliseconds, 0 for never.
+    records of it were last removed, in Unix milliseconds, 0 for never.  `imported` says that nobody
+    has claimed it since it was read from a file.  `parent` is the number of the run whose
+    record its chain leads into, 0 for none: the one it was branched from, or the one that that has
+    the record from.
     """
 
     number: int
@@ -81,6 +89,8 @@ class RunRow(NamedTuple):
     epoch: int
     last: int
     pruned: int = 0
+    imported: int = 0
+    parent: int = 0
 
 
 def translate(exc: apsw.Error, path: str) -> JournalError:
@@ -241,7 +251,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
     with transaction(connection):
         # Asked again: another process may have done it while this one waited for its turn.
         for statements in MIGRATIONS[_version(connection, path) :]:
-            connection.execute(statements)
+            connection.execute(statements).fetchall()  # the later of several run only when asked
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -368,10 +378,27 @@ def chain(connection: apsw.Connection, run: RunRow, after: int = 0) -> list[Row]
         rows = cast("list[Row]", found.fetchall())
     except UnicodeDecodeError as exc:
         raise JournalCorruptError(f"a record of {run.run_id} holds no text: {exc}") from None
-    if not rows or rows[-1][1] > after or any(row[2] != run.number for row in rows):
+    if not rows or rows[-1][1] > after or not _is_chain(rows, run):
         raise JournalCorruptError(f"a record of {run.run_id} is missing; nothing was changed")
     rows.reverse()
     return rows
+
+
+def _is_chain(rows: Sequence[Row], run: RunRow) -> bool:
+    """Whether `rows`, the newest first, are the run's own, and below the first record of a branch
+    those of the run that it was branched from."""
+    number = run.number
+    for row, newer in zip(rows, (None, *rows), strict=False):
+        if row[2] != number:
+            if newer is None or not begins_branch(newer):
+                return False
+            number = row[2]
+    return True
+
+
+def begins_branch(row: Row) -> bool:
+    """Whether a row is the first of a run that was branched from another."""
+    return row[4] == SIGNAL and row[7] in BRANCHES
 
 
 def read(connection: apsw.Connection, rows: Sequence[Row]) -> list[Record]:
@@ -394,7 +421,7 @@ def load_blob(connection: apsw.Connection, key: bytes) -> bytes | None:
     return None if row is None else unpack(key, row[0], row[1])
 
 
-_RUN = "SELECT run, id, epoch, last, pruned FROM runs"
+_RUN = "SELECT run, id, epoch, last, pruned, imported, parent FROM runs"
 
 
 def find_run(connection: apsw.Connection, run_id: str) -> RunRow | None:
@@ -412,8 +439,31 @@ def next_epoch(connection: apsw.Connection, run_id: str) -> RunRow:
     """Make the run if need be and raise its epoch: the caller owns it from the commit on."""
     row = connection.execute(
         "INSERT INTO runs (id, epoch, last) VALUES (?, 1, 0)"
-        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1 RETURNING run, id, epoch, last, pruned",
+        " ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, imported = 0"
+        " RETURNING run, id, epoch, last, pruned, imported, parent",
         (run_id,),
     ).fetchone()
     assert row is not None
     return RunRow(*row)
+
+
+def begin_branch(connection: apsw.Connection, run_id: str, base: Row, record: Record) -> RunRow:
+    """Make a run whose chain goes on from the row `base`, with its first record.
+
+    In a transaction of the caller's, who knows that the id is free.
+    """
+    place, parent = base[0], base[2]
+    made = next_epoch(connection, run_id)
+    connection.execute(
+        "UPDATE runs SET parent = ?, last = ? WHERE run = ?", (parent, place, made.number)
+    )
+    append(connection, made._replace(last=place, parent=parent), record)
+    found = find_run(connection, run_id)
+    assert found is not None
+    return found
+
+
+def has_branches(connection: apsw.Connection, run: RunRow) -> bool:
+    """Whether a run that still has records was branched from this one."""
+    found = connection.execute("SELECT 1 FROM runs WHERE parent = ? AND last > 0", (run.number,))
+    return bool(found.fetchall())

@@ -30,7 +30,7 @@ from . import sqlite
 from .configuration import system_of
 from .fold import fold
 from .payloads import is_intact
-from .records import Row, check_run_id, config_of, from_row
+from .records import BRANCHES, SIGNAL, Row, check_run_id, config_of, from_row
 from .sqlite import RunRow
 
 
@@ -139,7 +139,7 @@ class _Verification:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._intact: dict[bytes, bytes] = {}
-        self._places: dict[int, tuple[int, int, int]] = {}
+        self._places: dict[int, tuple[int, int, int, bool]] = {}
         self._whole: list[RunRow] = []
         self._named: set[bytes] = set()
 
@@ -167,7 +167,7 @@ class _Verification:
     def _schema(self) -> Iterator[str | int]:
         fresh = apsw.Connection(":memory:")
         for statements in sqlite.MIGRATIONS:
-            fresh.execute(statements)
+            fresh.execute(statements).fetchall()
         right, found = _tables(fresh), _tables(self._connection)
         fresh.close()
         for name, statement in right.items():
@@ -184,10 +184,13 @@ class _Verification:
                 yield f"the payload {key.hex()[:16]} is altered"
 
     def _records(self) -> Iterator[str | int]:
-        numbers = self._connection.execute("SELECT seq, prev, run, epoch FROM records ORDER BY seq")
-        for seq, prev, run, epoch in numbers:
+        numbers = self._connection.execute(
+            "SELECT seq, prev, run, epoch, kind = ? AND tag IN (?, ?) FROM records ORDER BY seq",
+            (SIGNAL, *BRANCHES),
+        )
+        for seq, prev, run, epoch, branches in numbers:
             yield 1
-            self._places[seq] = (prev, run, epoch)
+            self._places[seq] = (prev, run, epoch, bool(branches))
             # Each by itself: one that holds no text must not keep the others from being read.
             found = self._connection.execute("SELECT * FROM records WHERE seq = ?", (seq,))
             try:
@@ -204,7 +207,7 @@ class _Verification:
             yield 1
             place, fault = row.last, ""
             while place and not fault:
-                prev, number, _ = left.pop(place, (0, 0, 0))
+                prev, number, _, branches = left.pop(place, (0, 0, 0, False))
                 if not number:
                     known = "in the chain of another" if place in self._places else "missing"
                     fault = f"{row.run_id}: record {place} is {known}"
@@ -212,6 +215,10 @@ class _Verification:
                     fault = f"{row.run_id}: record {place} is of run number {number}"
                 elif prev >= place or prev < 0:
                     fault = f"{row.run_id}: record {place} follows record {prev}"
+                elif branches:
+                    if self._places.get(prev, (0, 0))[1] != row.parent:
+                        fault = f"{row.run_id}: record {place} is branched from another run"
+                    break  # what is below belongs to the other run's chain
                 place = prev
             if fault:
                 yield fault
@@ -232,10 +239,10 @@ class _Verification:
         for row in self._whole:
             later, place = row.epoch, row.last
             while place:
-                prev, _, epoch = self._places[place]
+                prev, _, epoch, branches = self._places[place]
                 if epoch < 0 or epoch > later:
                     yield f"{row.run_id}: record {place} is of owner {epoch}, after it {later}"
-                later, place = epoch or later, prev
+                later, place = epoch or later, 0 if branches else prev
 
     def _runs(self) -> Iterator[str | int]:
         for row in self._whole:
