@@ -20,6 +20,7 @@ PURE = [
         "events",
         "errors",
         "gate",
+        "history",
         "budget",
         "actions",
         "effects",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -57,7 +58,7 @@ from trioagent import (
 )
 from trioagent.actions import Decisions
 from trioagent.errors import EncodingError, ProtocolError
-from trioagent.messages import decode_result
+from trioagent.messages import decode_result, encode
 from trioagent.provider import Emit
 from trioagent.providers import Scripted
 from trioagent.steps import Body
@@ -348,6 +349,12 @@ async def test_a_forced_tool_choice_holds_for_the_first_model_call_only() -> Non
 
 
 # -- many calls of one turn -----------------------------------------------------------------------
+
+
+def test_options_that_are_equal_are_the_same_bytes_however_they_were_spelled() -> None:
+    spelled = CallOptions(tool_choice="".join(["au", "to"]), stop=tuple([]))
+    for options in (spelled, msgspec.json.decode(b'{"tool_choice":"auto"}', type=CallOptions)):
+        assert encode(options) == encode(CallOptions()) == b"{}"
 
 
 async def test_six_calls_under_a_bound_of_two_run_by_two_and_return_in_call_order(

@@ -265,6 +265,9 @@ class Drive:
                     planned.verdict,
                     planned.denied_by,
                 )
+            elif planned.denied_by == "a person":  # who may tighten what the gate says, only
+                assert self.decisions.denied
+                assert (verdict, planned.verdict) == (Allow(), Deny("I said no"))
             else:
                 assert planned.verdict == verdict
                 assert planned.denied_by == "policy"

@@ -95,8 +95,8 @@ def no_schema(x: Callable[[], None]) -> None: ...
     ("function", "names"),
     [
         (starred, "args"),
-        (schema_073, "kw"),
-        (schema_074, "kw"),
+        (schema_073, "kw"),  # schema-073
+        (schema_074, "kw"),  # schema-074
         (positional, "positional only"),
         (bare, "no annotation"),
         (unknown, "Missing"),

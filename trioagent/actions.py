@@ -105,12 +105,14 @@ class Decisions(msgspec.Struct, frozen=True):
     """What people decided about the calls that wait in iteration `iter`, by marker.
 
     With `iter` 0 they are about the unanswered calls at the transcript's end, and a marker that
-    none of those has is an error.
+    none of those has is an error.  A journal also knows the step of each denied call: its denial
+    holds even where today's gate would ask under another marker, or not ask.
     """
 
     iter: int = 0
     approved: frozenset[str] = frozenset()
     denied: Mapping[str, str] = {}
+    denied_steps: Mapping[str, str] = {}
 
     @property
     def markers(self) -> frozenset[str]:

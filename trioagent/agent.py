@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
@@ -99,17 +100,34 @@ class Agent:
         self.name = name
         self.max_iter = max_iter
         self.max_parallel_tools = max_parallel_tools
-        self.budget = budget
-        self.cost_of: Callable[[AssistantMessage], float] | None = None
-        if budget.max_cost is not None:
-            table = kept_prices() if prices is None else prices
-            self.cost_of = reply_cost(table, models_of(provider))
+        self.prices = prices
+        self._limit(budget)
         self.gates = _gates(gate)
         self.spans = NoSpans() if tracer is None else Spans(tracer)
         self.options = CallOptions() if options is None else options
         self.on_unknown = on_unknown
         self.specs = tuple([made.spec for made in self.tools.values()])
         self._config = self._config_for(None)
+
+    def _limit(self, budget: Budget) -> None:
+        self.budget = budget
+        self.cost_of: Callable[[AssistantMessage], float] | None = None
+        if budget.max_cost is not None:
+            table = kept_prices() if self.prices is None else self.prices
+            self.cost_of = reply_cost(table, models_of(self.provider))
+
+    def limited(self, *, max_iter: int | None = None, budget: Budget | None = None) -> Agent:
+        """This agent under other limits, in every other way the same; itself it stays as it is.
+
+        Raises:
+            PriceError: a model without a price, where the budget has a `max_cost`.
+        """
+        if max_iter is not None and max_iter < 1:
+            raise ValueError("max_iter counts from 1")
+        other = copy.copy(self)
+        other.max_iter = self.max_iter if max_iter is None else max_iter
+        other._limit(self.budget if budget is None else budget)
+        return other
 
     @overload
     async def run(

@@ -61,7 +61,7 @@ from .messages import (
     error_result,
 )
 from .output import Output
-from .provider import Request
+from .provider import AUTO, Request
 from .rendering import render
 from .steps import Applied, Failure, Resolution, Start, Step, StepContext, StepRunner
 from .tools import Tool
@@ -82,8 +82,6 @@ ANSWER_TAKEN = ToolResult((Text("the answer was taken"),))
 
 REST_EVERY = 16
 """Turns without a wait after which a run lets others run: some milliseconds of replaying."""
-
-_AUTO = "auto"
 
 
 class _Job:
@@ -262,8 +260,8 @@ class Loop:
     async def _ask_model(self, machine: Machine, action: AskModel) -> None:
         agent, live = self.agent, False
         options = agent.options
-        if action.iter > 1 and options.tool_choice not in (_AUTO, "none"):
-            options = msgspec.structs.replace(options, tool_choice=_AUTO)
+        if action.iter > 1 and options.tool_choice not in (AUTO, "none"):
+            options = msgspec.structs.replace(options, tool_choice=AUTO)
         output = self._output
         schema = None if output is None else output.schema
         request = Request(action.messages, self.specs, options, schema)

@@ -422,8 +422,9 @@ class Machine:
         # A decision is for the calls that waited, never for an equal call of a later turn.
         decisions = self._decisions if self._decisions.iter == asked.iter else NO_DECISIONS
         asks = bool(verdicts) and any(type(v) is NeedApproval for v in verdicts.values())
-        markers = _markers(asked.calls, verdicts) if asks or self._must_match else {}
-        # The marker of a call that today's policy decides by itself is known, though of no use.
+        asks = asks or self._must_match or bool(decisions.denied)
+        markers = _markers(asked.calls, verdicts) if asks else {}
+        # The marker of a call that today's policy allows by itself is known, though of no use.
         if self._must_match and (unknown := decisions.markers - set(markers.values())):
             waiting = [m for i, m in markers.items() if isinstance(verdicts.get(i), NeedApproval)]
             raise NotPendingError(min(unknown), waiting)
@@ -436,19 +437,17 @@ class Machine:
                 planned.append(Planned(index, steps[index], call, problem=problem))
                 continue
             verdict = verdicts.get(index, ALLOW)
-            if verdict is ALLOW:
-                planned.append(Planned(index, steps[index], call))
-                continue
+            reason = self._person_denied(decisions, markers.get(index), steps[index])
             denied_by = "policy"
-            if isinstance(verdict, NeedApproval):
+            if reason is not None and not isinstance(verdict, Deny):
+                # A gate that is asked again can tighten what a person decided, never loosen it.
+                verdict, denied_by = Deny(reason), "a person"
+            elif isinstance(verdict, NeedApproval):
                 marker = markers[index]
-                if marker in decisions.denied:
-                    verdict, denied_by = Deny(decisions.denied[marker]), "a person"
-                elif marker in decisions.approved:
-                    verdict = ALLOW
-                else:
+                if marker not in decisions.approved:
                     pending.append(Pending(marker, call, verdict.reason, steps[index]))
                     continue
+                verdict = ALLOW
             planned.append(Planned(index, steps[index], call, verdict, denied_by))
         if pending:
             state = Suspended(pending=tuple(pending), transcript=self.transcript, usage=self._usage)
@@ -456,6 +455,14 @@ class Machine:
         else:
             self._go("Judged", Phase.ACTING)
             self._action = RunTurn(asked.iter, tuple(planned), asked.tainted)
+
+    @staticmethod
+    def _person_denied(decisions: Decisions, marker: str | None, step: str) -> str | None:
+        """Why a person denied the call, or nothing."""
+        by_step = decisions.denied_steps.get(step)
+        if by_step is not None or marker is None:
+            return by_step
+        return decisions.denied.get(marker)
 
     def _finished(self, index: int, result: ToolResult) -> None:
         """A result counts once, and only for a call of the turn; the turn is told when whole."""

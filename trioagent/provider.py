@@ -25,6 +25,10 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: dict[str, Any]
 
 
+AUTO = "auto"
+"""The model chooses whether to call a tool."""
+
+
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the model is to answer; ``None`` or () leaves it to the vendor.
 
@@ -45,12 +49,18 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     temperature: float | None = None
     max_output_tokens: int | None = None
-    tool_choice: str = "auto"
+    tool_choice: str = AUTO
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # msgspec omits a default by identity: equal options must be the same bytes in a journal,
+        # also where the text was put together or read from a file.
+        if self.tool_choice == AUTO:
+            msgspec.structs.force_setattr(self, "tool_choice", AUTO)
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.apps import SENT
 from tests.cli.command import Command, Inside, app, wait_for_line
 from tests.scripts import MAIL_MARKER
-from trioagent import Agent, Budget
+from trioagent import Agent, Budget, Price, PriceError
 from trioagent.cli.application import Limits
 from trioagent.providers import Scripted
 
@@ -84,9 +84,17 @@ def test_every_limit_can_be_given(inside: Inside, option: str, value: str, reaso
 def test_limits_are_laid_over_a_copy_of_the_agent_and_its_own_stand_where_none_is_given() -> None:
     own = Budget(max_tokens=7, max_tool_calls=8)
     agent = Agent(Scripted([]), max_iter=3, budget=own)
-    limited = Limits(max_tokens=100, max_seconds=5.0).on(agent)
-    assert limited.budget == Budget(max_tokens=100, max_tool_calls=8, max_seconds=5.0)
+    limited = Limits(max_tokens=100, max_cost=0.5, max_seconds=5.0).on(agent)
+    whole = Budget(max_tokens=100, max_tool_calls=8, max_cost=0.5, max_seconds=5.0)
+    assert limited.budget == whole
     assert (limited.max_iter, agent.budget) == (3, own)
+
+
+def test_a_limit_of_cost_needs_prices() -> None:
+    priced = Agent(Scripted([], model="m"), prices={"m": Price(input=1, output=2)})
+    assert Limits(max_cost=0.5).on(priced).cost_of is not None
+    with pytest.raises(PriceError):
+        Limits(max_cost=0.5).on(Agent(Scripted([], model="m"), prices={}))
 
 
 def test_a_suspended_run_exits_with_4_and_goes_on_when_its_call_is_approved(

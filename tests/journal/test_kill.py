@@ -34,8 +34,9 @@ async def look(directory: Path) -> View | None:
 async def test_killed_at_each_boundary_no_write_is_done_twice_and_no_recorded_step_runs_again(
     tmp_path: Path,
 ) -> None:
-    """langgraph#8039, crush#2622, copilot-cli#3183, pikku#1544, dbos-transact-py#688, openai-
-    agents#3852, and that each call has exactly one result, which the transcript's equality says.
+    """journal-109, langgraph#8039, crush#2622, copilot-cli#3183, pikku#1544, dbos-transact-py#688,
+    openai-agents#3852, and that each call has exactly one result, which the transcript's equality
+    says.
     """
     whole = tmp_path / "whole"
     whole.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 import os
@@ -39,17 +38,15 @@ class Limits:
     max_iter: int | None = None
     max_tokens: int | None = None
     max_tool_calls: int | None = None
+    max_cost: float | None = None
     max_seconds: float | None = None
 
     def on(self, agent: Agent) -> Agent:
         """A copy of `agent` under these limits."""
-        limited = copy.copy(agent)
-        if self.max_iter is not None:
-            limited.max_iter = self.max_iter
-        names = ("max_tokens", "max_tool_calls", "max_seconds")
+        names = ("max_tokens", "max_tool_calls", "max_cost", "max_seconds")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        limited.budget = msgspec.structs.replace(agent.budget, **given)
-        return limited
+        budget = msgspec.structs.replace(agent.budget, **given)
+        return agent.limited(max_iter=self.max_iter, budget=budget)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,7 @@ def _higher(view: View) -> str:
         "max_iter": "--max-iter",
         "tokens": "--max-tokens",
         "tool_calls": "--max-tool-calls",
+        "cost": "--max-cost",
         "deadline": "--max-seconds",
     }.get(view.stopped.reason, "")
     limit = max(view.stopped.limit, view.stopped.used)

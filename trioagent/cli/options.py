@@ -83,6 +83,11 @@ _APPLICATION_OPTIONS = (
     click.option("--max-tokens", type=click.IntRange(0), help="Input and output tokens."),
     click.option("--max-tool-calls", type=click.IntRange(0), help="Calls of tools."),
     click.option(
+        "--max-cost",
+        type=click.FloatRange(0),
+        help="US dollars; needs known prices (the extra prices, or the --app's own).",
+    ),
+    click.option(
         "--max-seconds",
         type=click.FloatRange(0, min_open=True),
         help="Seconds in which a process holds the run.",

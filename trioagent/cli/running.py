@@ -131,7 +131,7 @@ def resume(
 
 
 def _source_and_limits(options: dict[str, Any]) -> tuple[Source, Limits]:
-    names = ("max_iter", "max_tokens", "max_tool_calls", "max_seconds")
+    names = ("max_iter", "max_tokens", "max_tool_calls", "max_cost", "max_seconds")
     limits = Limits(**{name: options.pop(name) for name in names})
     return Source(**options), limits
 

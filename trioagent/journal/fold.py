@@ -154,15 +154,15 @@ class Scope:
         """What people decided about calls that have not started, for the machine."""
         if not self.decided:
             return Decisions()
-        turns = [int(split_step(step)[1].split("/")[1]) for step in self.decided]
+        names = [split_step(step)[1] for step in self.decided]
+        turns = [int(name.split("/")[1]) for name in names]
+        decided = zip(names, turns, self.decided.values(), strict=True)
         # A decision that came too late for its turn is none about an equal call of a later one.
-        last = [
-            d for turn, d in zip(turns, self.decided.values(), strict=True) if turn == turns[-1]
-        ]
+        last = [(name, yes, d) for name, turn, (yes, d) in decided if turn == turns[-1]]
         return Decisions(
             iter=turns[-1],
-            approved=frozenset([d.marker for yes, d in last if yes]),
-            denied={d.marker: d.reason for yes, d in last if not yes},
+            approved=frozenset([d.marker for _, yes, d in last if yes]),
+            denied_steps={name: d.reason for name, yes, d in last if not yes},
         )
 
     def undecided(self) -> tuple[Pending, ...]:
