@@ -352,7 +352,7 @@ async def test_a_forced_tool_choice_holds_for_the_first_model_call_only() -> Non
 
 
 def test_options_that_are_equal_are_the_same_bytes_however_they_were_spelled() -> None:
-    spelled = CallOptions(tool_choice="".join(["au", "to"]), stop=tuple([]))
+    spelled = CallOptions(tool_choice="".join(["au", "to"]), stop=())
     for options in (spelled, msgspec.json.decode(b'{"tool_choice":"auto"}', type=CallOptions)):
         assert encode(options) == encode(CallOptions()) == b"{}"
 

@@ -83,7 +83,8 @@ def test_every_limit_can_be_given(inside: Inside, option: str, value: str, reaso
 
 def test_limits_are_laid_over_a_copy_of_the_agent_and_its_own_stand_where_none_is_given() -> None:
     own = Budget(max_tokens=7, max_tool_calls=8)
-    agent = Agent(Scripted([]), max_iter=3, budget=own)
+    priced = {"scripted": Price(input=1, output=2)}
+    agent = Agent(Scripted([]), max_iter=3, budget=own, prices=priced)
     limited = Limits(max_tokens=100, max_cost=0.5, max_seconds=5.0).on(agent)
     whole = Budget(max_tokens=100, max_tool_calls=8, max_cost=0.5, max_seconds=5.0)
     assert limited.budget == whole
