@@ -49,6 +49,7 @@ from trioagent.providers.requests import (
     told,
     unwritable,
     whole_message,
+    with_list,
 )
 
 _ILLEGAL_ID = re.compile(r"[^A-Za-z0-9_-]")
@@ -88,7 +89,8 @@ class AnthropicEncoder:
             "max_tokens": self._max_output_tokens if limit is None else limit,
         }
         try:
-            body["messages"] = self._messages(request.messages)
+            forms = self._messages(request.messages)
+            body["messages"] = ()  # no option may say it
             system = [message.text for message in request.messages if _is_system(message)]
             if any(system):
                 body["system"] = "\n\n".join(system)
@@ -101,11 +103,11 @@ class AnthropicEncoder:
                 form = {"type": "json_schema", "schema": checked(request.output)}
                 body["output_config"] = {**body.get("output_config", {}), "format": form}
             add_extra(body, options)
-            return msgspec.json.encode(body)
+            return with_list(body, "messages", forms)
         except UNWRITABLE as exc:
             raise unwritable(exc) from None
 
-    def _messages(self, messages: Sequence[Message]) -> msgspec.Raw:
+    def _messages(self, messages: Sequence[Message]) -> list[bytes]:
         """The messages as the API takes them, neighbours of one role put together."""
         groups: list[tuple[str, list[bytes]]] = []
         end = len(messages)
@@ -119,13 +121,12 @@ class AnthropicEncoder:
                 _append(groups, role, self._forms.of(message))
         blocks = [block for message in messages[end:] for block in _blocks(message)]
         _append(groups, "assistant", _joined(_trimmed(blocks)))
-        wire = [
+        return [
             forms[0]
             if role == _WHOLE
             else b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(forms))
             for role, forms in groups
         ]
-        return msgspec.Raw(b"[" + b",".join(wire) + b"]")
 
 
 def _append(groups: list[tuple[str, list[bytes]]], role: str, form: bytes) -> None:

@@ -42,6 +42,7 @@ from trioagent.providers.requests import (
     told,
     unwritable,
     whole_message,
+    with_list,
 )
 
 PROVIDER = "openai-chat"
@@ -89,8 +90,8 @@ class ChatEncoder:
         """
         body: dict[str, Any] = {"model": self._model}
         try:
-            forms = b",".join([self._forms.of(message) for message in request.messages])
-            body["messages"] = msgspec.Raw(b"[" + forms + b"]")
+            forms = [self._forms.of(message) for message in request.messages]
+            body["messages"] = ()  # no option may say it
             body["stream"] = self._stream
             if self._stream and self._include_usage:
                 body["stream_options"] = {"include_usage": True}
@@ -102,7 +103,7 @@ class ChatEncoder:
                 form = {"name": OUTPUT_NAME, "schema": checked(request.output), "strict": True}
                 body["response_format"] = {"type": "json_schema", "json_schema": form}
             add_extra(body, request.options)
-            return msgspec.json.encode(body)
+            return with_list(body, "messages", forms)
         except UNWRITABLE as exc:
             raise unwritable(exc) from None
 

@@ -41,6 +41,7 @@ from trioagent.providers.requests import (
     told,
     unwritable,
     whole_message,
+    with_list,
 )
 from trioagent.providers.responses_items import PROVIDER
 
@@ -81,8 +82,7 @@ class ResponsesEncoder:
         body: dict[str, Any] = {"model": self._model}
         try:
             forms = [self._forms.of(message) for message in request.messages]
-            items = b",".join([form for form in forms if form])
-            body["input"] = msgspec.Raw(b"[" + items + b"]")
+            body["input"] = ()  # no option may say it
             system = [m.text for m in request.messages if isinstance(m, SystemMessage)]
             if any(system):
                 body["instructions"] = "\n\n".join(system)
@@ -99,7 +99,7 @@ class ResponsesEncoder:
                 form = {"name": OUTPUT_NAME, "schema": checked(request.output), "strict": True}
                 body["text"] = {"format": {"type": "json_schema", **form}}
             add_extra(body, options)
-            return msgspec.json.encode(body)
+            return with_list(body, "input", [form for form in forms if form])
         except UNWRITABLE as exc:
             raise unwritable(exc) from None
 
