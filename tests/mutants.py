@@ -82,21 +82,15 @@ MUTANTS = (
     Mutant(
         "approval looked up by call id",
         "machine.py",
-        "elif marker in decisions.approved:",
-        "elif call.id in decisions.approved:",
+        "if marker not in decisions.approved:",
+        "if call.id not in decisions.approved:",
         ("test_loop.py::test_approval_087_answers_go_to_their_calls_by_marker_not_by_position",),
     ),
     Mutant(
         "an approved call stays pending",
         "machine.py",
-        """\
-                    verdict = ALLOW
-                else:
-""",
-        """\
-                    verdict = ALLOW
-                if marker not in decisions.denied:
-""",
+        "if marker not in decisions.approved:",
+        "if marker not in decisions.denied_steps:",
         (
             "test_loop.py::"
             "test_an_approved_run_goes_on_without_a_model_call_before_the_approved_tool",

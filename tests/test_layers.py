@@ -33,6 +33,7 @@ PURE = [
         "journal.records",
         "journal.fold",
         "journal.difference",
+        "journal.divergence",
         "journal.recording",
     )
     if PACKAGE.joinpath(*name.split(".")).with_suffix(".py").exists()

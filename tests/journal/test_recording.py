@@ -33,8 +33,8 @@ data = st.binary(max_size=40) | st.sampled_from(
 others = st.builds(
     Record,
     st.sampled_from([kind for kind in KINDS if kind not in ("run.started", "signal")]),
-    st.integers(0, 2**53),
-    st.integers(0, 2**40),
+    st.integers(0, 2**53 - 1),
+    st.integers(0, 2**31 - 1),
     names,
     names,
     data,

@@ -11,6 +11,7 @@ import click
 from trioagent.cli.deciding import approve, deny, resolve
 from trioagent.cli.demo import demo
 from trioagent.cli.ending import EXIT_CODES, FAILED, INTERRUPTED
+from trioagent.cli.files import diff, export_runs, fork, import_runs
 from trioagent.cli.looking import doubts, runs, show
 from trioagent.cli.running import resume, run
 from trioagent.cli.upkeep import backup, prune, verify
@@ -22,13 +23,15 @@ def trioagent() -> None:
     """Agents that survive: every model call and tool call is a recorded step.
 
     `demo` shows it in a few seconds.  `run` runs an agent, `resume` goes on with a run that
-    stopped, `runs` and `show` look at what is recorded.  `verify`, `prune` and `backup` keep a
+    stopped, `runs` and `show` look at what is recorded.  `export` and `import` make runs files,
+    `diff` compares them, `fork` makes a new one of another.  `verify`, `prune` and `backup` keep a
     journal's file.
     """
 
 
 _deciding = (approve, deny, doubts, resolve)
-for _command in (demo, run, runs, show, resume, *_deciding, verify, prune, backup):
+_files = (export_runs, import_runs, diff, fork)
+for _command in (demo, run, runs, show, resume, *_deciding, *_files, verify, prune, backup):
     trioagent.add_command(_command)
 
 

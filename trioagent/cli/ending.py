@@ -14,7 +14,8 @@ from trioagent.journal import View
 
 DEFAULT_JOURNAL = "runs.db"
 
-ANSWERED, FAILED, USAGE, HALTED, SUSPENDED, IN_DOUBT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+ANSWERED, FAILED, USAGE, HALTED, SUSPENDED, IN_DOUBT, DIFFERENT = 0, 1, 2, 3, 4, 5, 6
+INTERRUPTED = 130
 
 EXIT_CODES = """\b
 Exit codes:
@@ -24,6 +25,7 @@ Exit codes:
   3    halted by a limit
   4    suspended: calls wait for approval
   5    in doubt: a write was begun and its outcome never recorded
+  6    `diff`: the runs differ
   130  interrupted (Ctrl-C)"""
 """For ``--help``; ``\\b`` keeps click from filling the paragraph."""
 

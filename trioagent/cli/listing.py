@@ -48,13 +48,26 @@ def run_lines(
     view: View, made: Timeline, commands: Sequence[tuple[str, str]], *, full: bool = False
 ) -> list[Line]:
     """One run: its timeline, what was said, what it used, how it stands, what to do next."""
-    lines = [[("run ", ""), (view.run_id, "bold")], [("", "")], *timeline_lines(made)]
+    lines = [[("run ", ""), (view.run_id, "bold")], *_origin(view), [("", "")]]
+    lines += timeline_lines(made)
     if view.transcript:
         lines += [[("", "")], heading("transcript"), *transcript_lines(view.transcript, full)]
     lines += [[("", "")], *_standing(view)]
     for why, command in commands:
         lines += [[(f"  {why}:", "dim")], [(f"    {command}", "bold")]]
     return lines
+
+
+def _origin(view: View) -> list[Line]:
+    """Where a run comes from, if not from itself."""
+    told = []
+    if view.forked_from:
+        told.append(f"forked from {view.forked_from} at turn {view.at_turn}")
+    if view.follows:
+        told.append(f"follows {view.follows}")
+    if view.imported:
+        told.append("imported, and read-only until it is resumed")
+    return [[(f"  {text}", "dim")] for text in told]
 
 
 def _standing(view: View) -> list[Line]:

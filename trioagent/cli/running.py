@@ -64,6 +64,7 @@ class Plan:
     accept_changes: bool = False
     take_over: bool = False
     mcp: Sequence[str] = ()
+    after: str | None = None
 
 
 @click.command(short_help="Run an agent on a prompt.", epilog=EXIT_CODES)
@@ -73,9 +74,22 @@ class Plan:
 @click.option(
     "--run-id", callback=checked_run_id, help="The run's name.  [default: a new one, printed]"
 )
+@click.option(
+    "--after",
+    metavar="RUN",
+    callback=checked_run_id,
+    help="Ask the next question of RUN's conversation, which is answered.",
+)
 @json_option
 @failing_clearly
-def run(prompt: str, journal: str, run_id: str | None, as_json: bool, **options: Any) -> int:
+def run(
+    prompt: str,
+    journal: str,
+    run_id: str | None,
+    after: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Run an agent on PROMPT (``-`` reads it from standard input) until it answers.
 
     The answer goes to standard output, tool calls to standard error.  Every step is recorded in
@@ -86,7 +100,7 @@ def run(prompt: str, journal: str, run_id: str | None, as_json: bool, **options:
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise click.UsageError("the prompt is empty")
-    plan = Plan(journal, run_id or _fresh_id(), agent, text, mcp=source.mcp)
+    plan = Plan(journal, run_id or _fresh_id(), agent, text, mcp=source.mcp, after=after)
     return _carry_out(plan, Invocation(journal, source.arguments()), as_json)
 
 
@@ -195,7 +209,7 @@ def _carry_out(plan: Plan, invocation: Invocation, as_json: bool) -> int:
 async def _attempt(plan: Plan, watcher: Watcher) -> Any:
     async with (
         open_journal(plan.journal) as journal,
-        journal.claim(plan.run_id, take_over=plan.take_over) as claimed,
+        journal.claim(plan.run_id, take_over=plan.take_over, after=plan.after) as claimed,
         with_servers(plan.agent, plan.mcp) as agent,
         agent.stream(
             plan.prompt,

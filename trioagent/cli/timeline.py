@@ -18,7 +18,7 @@ import msgspec
 
 from trioagent.cli.lines import Line, Span, clock, counted, date_and_time, duration, table
 from trioagent.journal import Record, Stopped
-from trioagent.journal.records import Decided, read_data
+from trioagent.journal.records import Branched, Decided, read_data
 
 _HOW_ENDED = {
     "": ("done", "green"),
@@ -54,10 +54,14 @@ class Attempt:
 
 @dataclass
 class Session:
-    """One claim of the run that recorded something; `end` says how it ended, ``""`` for no end."""
+    """One claim of the run that recorded something; `end` says how it ended, ``""`` for no end.
+
+    `run` is the one that a fork has the session from, ``""`` for its own.
+    """
 
     epoch: int
     began_at: int
+    run: str = ""
     attempts: list[Attempt] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
     end: str = ""
@@ -103,9 +107,10 @@ class _Builder:
     """Takes records in their order."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[tuple[int, int], Session] = {}
         self.latest: dict[str, Attempt] = {}
         self._came_past: set[int] = set()
+        self._branch = 0
 
     def take(self, record: Record) -> None:
         session = self._session(record)
@@ -132,9 +137,10 @@ class _Builder:
         """The session of the record's owner; a person's record goes to the newest, as a note."""
         if record.epoch == 0:
             return next(reversed(self.sessions.values()), None)
-        if record.epoch not in self.sessions:
-            self.sessions[record.epoch] = Session(record.epoch, record.at)
-        return self.sessions[record.epoch]
+        key = (self._branch, record.epoch)
+        if key not in self.sessions:
+            self.sessions[key] = Session(record.epoch, record.at)
+        return self.sessions[key]
 
     def _replays(self, record: Record) -> None:
         """The first step record of a session says what was replayed in it."""
@@ -153,7 +159,7 @@ class _Builder:
         number = 1 if before is None else before.number + 1
         attempt = Attempt(record.step, record.tag, number, record.epoch, record.at)
         self.latest[record.step] = attempt
-        self.sessions[record.epoch].attempts.append(attempt)
+        self.sessions[self._branch, record.epoch].attempts.append(attempt)
 
     def _ended(self, record: Record, how: str) -> None:
         attempt = self.latest.get(record.step)
@@ -175,8 +181,23 @@ class _Builder:
                 note = f"{record.step} was found not applied, says {by}"
             case "not_started":
                 self._ended(record, record.tag)
+            case "forked" | "followed":
+                self._branches(record)
         if note and session is not None:
             session.notes.append((record.at, note))
+
+    def _branches(self, record: Record) -> None:
+        """What was before is another run's: a fork begins with it, a follow-up does not show it."""
+        branched = read_data(record, Branched)
+        self._branch += 1
+        self._came_past.clear()
+        if record.tag == "followed":
+            self.sessions.clear()
+            self.latest.clear()
+        for session in self.sessions.values():
+            if not session.run:
+                session.run = branched.run
+                session.end = session.end or f"forked at turn {branched.turn}"
 
 
 def _is_agents(step: str) -> bool:
@@ -213,6 +234,7 @@ def timeline_lines(made: Timeline) -> list[Line]:
         lines.append(
             [
                 (f"session {session.epoch}", "bold"),
+                (f" of {session.run}" if session.run else "", ""),
                 (f"  {date_and_time(session.began_at)}  ", "dim"),
                 (session.end, session.style),
             ]

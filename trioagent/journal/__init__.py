@@ -8,8 +8,10 @@ from .fold import Status, StepView, View
 from .journal import Journal, PendingApproval, RunSummary
 from .opening import open_journal
 from .prune import Pruned
+from .recording import Recording
 from .records import Record, Stopped
 from .run import Run
+from .transfer import read_recordings, write_recordings
 from .verify import Check, Report, verify
 from .writer import Durability
 
@@ -22,6 +24,7 @@ __all__ = [
     "PendingApproval",
     "Pruned",
     "Record",
+    "Recording",
     "Report",
     "Run",
     "RunSummary",
@@ -30,5 +33,7 @@ __all__ = [
     "Stopped",
     "View",
     "open_journal",
+    "read_recordings",
     "verify",
+    "write_recordings",
 ]

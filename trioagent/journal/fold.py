@@ -83,7 +83,8 @@ class View(msgspec.Struct, frozen=True):
     """A run: what was said, what it used, how it stands.
 
     `forked_from` is the run whose first `at_turn` turns it began with, `follows` the run whose
-    conversation it goes on with; "" for none.
+    conversation it goes on with; "" for none.  `imported` is a run that came from a file and that
+    nobody has claimed since.
     """
 
     run_id: str
@@ -99,6 +100,7 @@ class View(msgspec.Struct, frozen=True):
     forked_from: str = ""
     at_turn: int = 0
     follows: str = ""
+    imported: bool = False
 
 
 class StepState:

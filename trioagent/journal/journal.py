@@ -7,7 +7,7 @@ transaction of their own, with epoch 0, since they are no owner's.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -33,9 +33,11 @@ from .doubts import Doubt, doubt_of
 from .fold import Fold, Status, StepState, View, fold, split_step
 from .locks import LockFile, lock_place
 from .prune import Over, Pruned, Rules
+from .recording import Recording
 from .records import Decided, Record, Stopped, check_run_id, write_data
 from .run import Run
 from .sqlite import RunRow
+from .transfer import read_recordings, recording_of, take_in, write_recordings
 from .verify import Report
 from .writer import Owner, Writer
 
@@ -180,7 +182,7 @@ class Journal:
 
     async def _signal(self, run_id: str, marker: str, tag: str, reason: str) -> None:
         def signal(connection: apsw.Connection) -> None:
-            row = _known(connection, run_id)
+            row = _claimed(connection, run_id)
             state = fold(sqlite.load(connection, row))
             waiting = {p.marker: p for p in _undecided(state)}
             if marker not in waiting:
@@ -214,7 +216,7 @@ class Journal:
             raise TypeError(f"a resolution is Applied or NotApplied, not {resolution!r}")
 
         def resolve(connection: apsw.Connection) -> None:
-            row = _known(connection, run_id)
+            row = _claimed(connection, run_id)
             if self._is_owned(row):
                 raise RunOwnedError(run_id, "resolved")
             state = fold(sqlite.load(connection, row))
@@ -299,7 +301,11 @@ class Journal:
             view = state.view(run_id, system_of(connection, state))
             doubts = tuple([step.name for step in self._doubtful(row, state)])
             return msgspec.structs.replace(
-                view, status=self._status(row, state), doubts=doubts, epoch=row.epoch
+                view,
+                status=self._status(row, state),
+                doubts=doubts,
+                epoch=row.epoch,
+                imported=bool(row.imported),
             )
 
         return await self._read(find)
@@ -328,6 +334,58 @@ class Journal:
             return found
 
         return await self._read(find)
+
+    # -- out of the file and into it --------------------------------------------------------------
+
+    async def recording(self, run_id: str) -> Recording:
+        """All that is recorded of a run, for `write_recordings`; `LookupError` if it is not there.
+
+        One that was branched from another has with it what both share.
+        """
+        return await self._read(
+            lambda connection: recording_of(connection, _known(connection, run_id))
+        )
+
+    async def export(
+        self, target: str | os.PathLike[str], run_ids: Iterable[str] | None = None
+    ) -> tuple[str, ...]:
+        """Write runs to a new file of JSON lines, as they are at one moment; returns their ids.
+
+        Args:
+            run_ids: which runs, in which order; by default every one, the oldest first.
+
+        Raises:
+            LookupError: a run that is not there; nothing was written.
+            JournalError: the file is there already, or cannot be written.
+        """
+        asked = None if run_ids is None else tuple(run_ids)
+
+        def write(connection: apsw.Connection) -> tuple[str, ...]:
+            if asked is None:
+                rows = [row for row in sqlite.all_runs(connection) if row.last]
+            else:
+                rows = [_known(connection, run_id) for run_id in asked]
+            write_recordings(target, (recording_of(connection, row) for row in rows))
+            return tuple([row.run_id for row in rows])
+
+        return await self._read(write)
+
+    async def import_file(self, source: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Take in the runs of a file that `export` wrote, all of them or none; returns their ids.
+
+        They can be looked at and forked; decided about and gone on with only once they are claimed.
+
+        Raises:
+            JournalError: the file cannot be read, or an id is taken, and then every one is named.
+            JournalFormatError: it is no such file, or one of a newer version.
+            JournalCorruptError: it was cut off or edited, or holds what makes no run.
+        """
+
+        def take(connection: apsw.Connection) -> tuple[str, ...]:
+            return take_in(connection, read_recordings(source))
+
+        self._check_open()
+        return await self._writer.transact(take, sync=True)
 
     # -- keeping the file ------------------------------------------------------------------------
 
@@ -476,6 +534,14 @@ def _known(connection: apsw.Connection, run_id: str) -> RunRow:
     if row.pruned and not row.last:
         when = datetime.fromtimestamp(row.pruned / 1000, UTC)
         raise LookupError(f"the run {run_id!r} was pruned on {when:%Y-%m-%d at %H:%M:%S} UTC")
+    return row
+
+
+def _claimed(connection: apsw.Connection, run_id: str) -> RunRow:
+    """The run, which is one of this journal's own: what is imported is read-only till then."""
+    row = _known(connection, run_id)
+    if row.imported:
+        raise JournalError(f"{run_id} was imported and is read-only until it is claimed")
     return row
 
 

@@ -34,6 +34,10 @@ LINE_BYTES: Final = 256 << 20
 """Bytes of the longest line that is read; a record's data are part of one."""
 
 
+_EPOCHS: Final = 1 << 31
+_MILLISECONDS: Final = 1 << 53
+
+
 class Recording(msgspec.Struct, frozen=True):
     """What is recorded of a run: its records in order, and by hash the configurations they name."""
 
@@ -190,6 +194,8 @@ class _Reading:
     def _add(self, number: int, line: _Line) -> None:
         if not self._run or line.kind not in KINDS:
             raise JournalCorruptError(f"line {number} is a record out of its place")
+        if not (0 <= line.epoch < _EPOCHS and 0 <= line.at < _MILLISECONDS):
+            raise JournalCorruptError(f"line {number} has a number out of its range")
         data = bytes(line.data)
         if line.base64:
             try:

@@ -463,6 +463,29 @@ def begin_branch(connection: apsw.Connection, run_id: str, base: Row, record: Re
     return found
 
 
+def insert_run(connection: apsw.Connection, run_id: str, records: Sequence[Record]) -> None:
+    """Make a run with all its records at once, which nobody has claimed yet.
+
+    In a transaction of the caller's, who knows that the id is free.
+    """
+    made = next_epoch(connection, run_id)
+    rows: list[Row] = []
+    prev, seq = 0, last_seq(connection)
+    for record in records:
+        seq += 1
+        row, large = to_row(record, made.number, seq, prev)
+        if large is not None:
+            store_blob(connection, large)
+        rows.append(row)
+        prev = seq
+    insert(connection, rows)
+    # An owner to come gets an epoch above those that the records name.
+    epoch = max(made.epoch, *[record.epoch for record in records])
+    connection.execute(
+        "UPDATE runs SET last = ?, epoch = ?, imported = 1 WHERE run = ?", (seq, epoch, made.number)
+    )
+
+
 def has_branches(connection: apsw.Connection, run: RunRow) -> bool:
     """Whether a run that still has records was branched from this one."""
     found = connection.execute("SELECT 1 FROM runs WHERE parent = ? AND last > 0", (run.number,))

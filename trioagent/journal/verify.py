@@ -215,7 +215,7 @@ class _Verification:
                     fault = f"{row.run_id}: record {place} is of run number {number}"
                 elif prev >= place or prev < 0:
                     fault = f"{row.run_id}: record {place} follows record {prev}"
-                elif branches:
+                elif branches and not self._is_own(prev, number):
                     if self._places.get(prev, (0, 0))[1] != row.parent:
                         fault = f"{row.run_id}: record {place} is branched from another run"
                     break  # what is below belongs to the other run's chain
@@ -226,6 +226,10 @@ class _Verification:
                 self._whole.append(row)
         for place in left:
             yield f"record {place} is in the chain of no run"
+
+    def _is_own(self, place: int, number: int) -> bool:
+        """Whether a record is that run's: an imported branch has its parent's records with it."""
+        return place in self._places and self._places[place][1] == number
 
     def _owners(self) -> Iterator[str | int]:
         for row in sqlite.all_runs(self._connection):
@@ -239,10 +243,11 @@ class _Verification:
         for row in self._whole:
             later, place = row.epoch, row.last
             while place:
-                prev, _, epoch, branches = self._places[place]
+                prev, number, epoch, branches = self._places[place]
                 if epoch < 0 or epoch > later:
                     yield f"{row.run_id}: record {place} is of owner {epoch}, after it {later}"
-                later, place = epoch or later, 0 if branches else prev
+                later = row.epoch if branches else epoch or later
+                place = 0 if branches and not self._is_own(prev, number) else prev
 
     def _runs(self) -> Iterator[str | int]:
         for row in self._whole:
