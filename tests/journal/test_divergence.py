@@ -92,7 +92,7 @@ async def test_a_run_that_goes_on_where_the_other_ended_parts_there(journal: Jou
     assert (found.name, found.difference) == ("run ends", "it was not recorded")
     found = diverge(whole, cut)
     assert found is not None
-    assert (found.recorded, found.now) == ("run  answered", "")
+    assert (found.recorded, found.found) == ("run  answered", "")
 
 
 async def test_what_people_decided_is_part_of_a_run(journal: Journal) -> None:

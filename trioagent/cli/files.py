@@ -155,7 +155,7 @@ def divergence_lines(found: Divergence) -> list[Line]:
         [(found.name, "bold"), (f": {found.difference}", "")],
         *[[(f"    {text}", "dim")] for text in found.around],
         [("  - ", "red"), (found.recorded or "(nothing)", "red")],
-        [("  + ", "green"), (found.now or "(nothing)", "green")],
+        [("  + ", "green"), (found.found or "(nothing)", "green")],
     ]
 
 

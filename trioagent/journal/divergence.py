@@ -36,18 +36,18 @@ class Item(msgspec.Struct, frozen=True):
 class Divergence(msgspec.Struct, frozen=True):
     """The first thing in which two runs differ.
 
-    `recorded` and `now` show it on either side, "" where that side has none; `difference` says
+    `recorded` and `found` show it on either side, "" where that side has none; `difference` says
     what differs within it, and `around` shows what came before it.
     """
 
     name: str
     recorded: str
-    now: str
+    found: str
     difference: str
     around: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        sides = [("-", self.recorded or "(nothing)"), ("+", self.now or "(nothing)")]
+        sides = [("-", self.recorded or "(nothing)"), ("+", self.found or "(nothing)")]
         return "\n".join(
             [
                 f"{self.name}: {self.difference}",
