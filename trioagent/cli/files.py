@@ -151,12 +151,9 @@ def diff(a: str, b: str, journal: str, as_json: bool) -> int:
 
 def divergence_lines(found: Divergence) -> list[Line]:
     """The step, what differs, and both sides with what came before."""
-    return [
-        [(found.name, "bold"), (f": {found.difference}", "")],
-        *[[(f"    {text}", "dim")] for text in found.around],
-        [("  - ", "red"), (found.recorded or "(nothing)", "red")],
-        [("  + ", "green"), (found.found or "(nothing)", "green")],
-    ]
+    first, *others = str(found).splitlines()
+    styles = {"-": "red", "+": "green"}
+    return [[(first, "bold")], *[[(line, styles.get(line[2], "dim"))] for line in others]]
 
 
 async def _side(journal: str, name: str) -> Recording:

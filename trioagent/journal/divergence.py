@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from trioagent.messages import ToolCall, ToolMessage, decode_assistant, decode_result
+from trioagent.messages import (
+    ToolCall,
+    ToolMessage,
+    decode_assistant,
+    decode_messages,
+    decode_result,
+)
 
 from .difference import first_difference
 from .fold import split_step
@@ -23,6 +29,10 @@ SHOWN = 120
 
 AROUND = 3
 """Lines that are shown before the place where two runs part."""
+
+
+NOTHING = "(nothing)"
+"""What is shown on the side that has none."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -47,14 +57,11 @@ class Divergence(msgspec.Struct, frozen=True):
     around: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        sides = [("-", self.recorded or "(nothing)"), ("+", self.found or "(nothing)")]
-        return "\n".join(
-            [
-                f"{self.name}: {self.difference}",
-                *[f"    {line}" for line in self.around],
-                *[f"  {sign} {text}" for sign, text in sides],
-            ]
-        )
+        lines = [f"{self.name}: {self.difference}", *[f"    {line}" for line in self.around]]
+        if self.recorded != self.found:
+            lines.append(f"  - {self.recorded or NOTHING}")
+            lines.append(f"  + {self.found or NOTHING}")
+        return "\n".join(lines)
 
 
 def diverge(recorded: Recording, now: Recording) -> Divergence | None:
@@ -179,8 +186,19 @@ def _other_items(record: Record, recording: Recording) -> list[Item]:
 
 
 def _begun(where: str, config: bytes, given: bytes) -> list[Item]:
-    found = [(f"{where} configuration", config), (f"{where} input", given)]
-    return [Item(name, data, f"{name}  {_line(data.decode())}") for name, data in found if data]
+    found = [config_item(config, where)] if config else []
+    return [*found, input_item(given, where)] if given else found
+
+
+def config_item(config: bytes, where: str = "run") -> Item:
+    """A configuration, as canonical JSON; no line of it would say more than its difference."""
+    return Item(f"{where} configuration", config, f"{where} configuration")
+
+
+def input_item(given: bytes, where: str = "run") -> Item:
+    """The input, as the JSON of its messages."""
+    said = " ".join([message.text for message in decode_messages(given)])
+    return Item(f"{where} input", given, f"{where} input  {_line(said)}")
 
 
 def _in_call_order(found: Iterable[Item]) -> list[Item]:
