@@ -47,12 +47,21 @@ Resolution: TypeAlias = Applied | NotApplied | StillUnknown
 # -- a step ---------------------------------------------------------------------------------------
 
 
+Patched: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Whether code that was changed under a name may go the new way in this run; see `Run.patched`."""
+
+
+async def new_code(name: str) -> bool:
+    """The answer of a run without a memory: it is new, so it may.  Not a checkpoint."""
+    return True
+
+
 class StepContext(msgspec.Struct, frozen=True):
     """What a body is told.
 
     `attempt` counts from 1; `nonce` is the run's.  A body whose work may outlive it (an abandoned
     thread) takes a `hold` and calls what that returns when the work has ended: until then the run
-    stays owned.
+    stays owned.  `patched` is `Run.patched`.
     """
 
     run_id: str
@@ -60,6 +69,7 @@ class StepContext(msgspec.Struct, frozen=True):
     attempt: int
     nonce: bytes
     hold: Callable[[], Callable[[], None]]
+    patched: Patched = new_code
 
     @property
     def key(self) -> str:

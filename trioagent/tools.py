@@ -26,7 +26,7 @@ from .messages import ToolResult, error_result
 from .provider import ToolSpec
 from .rendering import DEFAULT_MAX_RESULT_CHARS, cut, describe_exception, render
 from .schema import described, read_signature
-from .steps import Resolution, StepContext
+from .steps import Patched, Resolution, StepContext, new_code
 from .threads import MAX_ABANDONED, Abandoned, TooManyThreadsError, run_held
 
 ReconcileTool: TypeAlias = Callable[[dict[str, Any], str], Awaitable[Resolution] | Resolution]
@@ -47,7 +47,7 @@ class ToolContext(msgspec.Struct, frozen=True):
 
     `attempt` counts from 1; `idempotency_key` is the same in every attempt; `tainted` says that
     the model had read a tool's result before it asked for this call; `deps` is what the
-    application gave `run`.
+    application gave `run`; ``await patched(name)`` is `Run.patched`.
     """
 
     run_id: str
@@ -56,6 +56,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     idempotency_key: str
     tainted: bool
     deps: Any = None
+    patched: Patched = new_code
 
 
 class Tool(ABC):
@@ -205,7 +206,9 @@ class FunctionTool(Tool):
         """
         given = arguments
         if self._context_parameter is not None:
-            context = ToolContext(step.run_id, step.step, step.attempt, step.key, tainted, deps)
+            context = ToolContext(
+                step.run_id, step.step, step.attempt, step.key, tainted, deps, step.patched
+            )
             given = {**arguments, self._context_parameter: context}
         try:
             if self._is_async and self.timeout is None:

@@ -19,7 +19,7 @@ from trioagent.messages import decode_messages, encode
 from trioagent.steps import Begun, Failure, Start
 
 from . import sqlite
-from .claim import Claim
+from .claim import Claim, mending
 from .difference import first_difference
 from .fold import Scope
 from .payloads import blob_hash
@@ -56,7 +56,7 @@ async def begin_run(claim: Claim, prefix: str, start: Start) -> Begun:
         if start.approvals or start.denials:
             raise NotPendingError([*start.approvals, *start.denials][0], ())
         nonce = claim.fold.nonce or secrets.token_bytes(16)
-        started = Started(nonce, msgspec.Raw(given), blob_hash(start.config))
+        started = Started(nonce, msgspec.Raw(given), blob_hash(start.config), claim.app_version)
         claim.append("run.started", prefix, "", write_data(started), blob=start.config)
     else:
         _check_waiting(known, start)
@@ -96,8 +96,8 @@ async def _check_unchanged(
         difference = first_difference(recorded, start.config)
         if difference is not None and not start.accept_changes:
             raise ReplayMismatchError(
-                f"{claim.run_id} was begun with another configuration: {difference}; "
-                "accept_changes=True records the change and goes on"
+                f"{claim.run_id} was begun with another configuration: {difference}. "
+                f"{mending(claim)}; accept_changes=True records the change and goes on"
             )
         changed_config = config if difference is not None else b""
     if changed_input or changed_config:

@@ -30,7 +30,9 @@ def now() -> int:
 class Claim:
     """The one owner of a run: its records, in memory and on their way to the file."""
 
-    def __init__(self, writer: Writer, owner: Owner, state: Fold, holds: Holds) -> None:
+    def __init__(
+        self, writer: Writer, owner: Owner, state: Fold, holds: Holds, app_version: str = ""
+    ) -> None:
         self.writer = writer
         self.owner = owner
         self.fold = state
@@ -39,6 +41,9 @@ class Claim:
         self.asked: dict[str, set[str]] = {}
         self.holds = holds
         self.closed = False
+        self.app_version = app_version
+        self.ahead = set(state.steps)
+        """The recorded steps that this claim has not come to yet."""
         self._place = 0
 
     @property
@@ -96,6 +101,7 @@ class Claim:
         if name in asked or name in self.running:
             raise DuplicateStepError(name)
         asked.add(name)
+        self.ahead.discard(name)
 
     def check_outside(self, what: str) -> None:
         """Refuse what is asked for inside a body of this run."""
@@ -104,6 +110,18 @@ class Claim:
                 f"{what} was asked for inside the body of a step of {self.run_id}; "
                 "a body is one piece of work, so let it end first"
             )
+
+
+def mending(claim: Claim) -> str:
+    """What keeps a run on the code that began it, for the error that it met other code."""
+    began, now_is = claim.fold.app_version, claim.app_version
+    versions = ""
+    if began != now_is:
+        versions = f"It began under version {began or '(none)'}, this is {now_is or '(none)'}. "
+    return (
+        f"{versions}The old code can go on with it: choose it by `run.app_version`, or by "
+        "`await run.patched(name)` where it changed"
+    )
 
 
 class Holds:

@@ -43,7 +43,7 @@ from trioagent.messages import (
     decode_result,
 )
 
-from .records import Branched, Changed, Decided, Kind, Record, Started, Stopped, read_data
+from .records import Branched, Changed, Decided, Kind, Patch, Record, Started, Stopped, read_data
 
 Status: TypeAlias = Literal[
     "running",
@@ -84,7 +84,7 @@ class View(msgspec.Struct, frozen=True):
 
     `forked_from` is the run whose first `at_turn` turns it began with, `follows` the run whose
     conversation it goes on with; "" for none.  `imported` is a run that came from a file and that
-    nobody has claimed since.
+    nobody has claimed since.  `app_version` is the application's own name for itself when it began.
     """
 
     run_id: str
@@ -101,6 +101,7 @@ class View(msgspec.Struct, frozen=True):
     at_turn: int = 0
     follows: str = ""
     imported: bool = False
+    app_version: str = ""
 
 
 class StepState:
@@ -183,6 +184,8 @@ class Fold:
         self.epoch = 0
         self.forked: Branched | None = None
         self.follows = ""
+        self.app_version = ""
+        self.patches: dict[str, bool] = {}
         self._last: Record | None = None
 
     def apply(self, record: Record) -> None:
@@ -239,6 +242,7 @@ class Fold:
         if scope.input:
             raise JournalCorruptError("a run that started twice")
         self.nonce = self.nonce or started.nonce
+        self.app_version = self.app_version or started.app_version
         scope.status = "running"
         scope.input = bytes(started.input)
         scope.config = started.config
@@ -311,6 +315,9 @@ class Fold:
                 self._fork(read_data(record, Branched))
             case "followed":
                 self._follow(read_data(record, Branched))
+            case "patched":
+                patch = read_data(record, Patch)
+                self.patches[patch.name] = patch.new
             case _:
                 raise JournalCorruptError(f"an unknown signal, {record.tag!r}")
 
@@ -339,6 +346,7 @@ class Fold:
         self.steps, self.scopes = {}, {}
         self.seconds, self.epoch, self._last = 0.0, 0, None
         self.forked, self.follows, self.nonce = None, branched.run, branched.nonce
+        self.app_version, self.patches = "", {}
         scope = self.scope("")
         scope.earlier, scope.seed = said, outcomes.digest()
 
@@ -377,6 +385,7 @@ class Fold:
             forked_from="" if self.forked is None else self.forked.run,
             at_turn=0 if self.forked is None else self.forked.turn,
             follows=self.follows,
+            app_version=self.app_version,
         )
 
 

@@ -88,7 +88,12 @@ class Journal:
 
     @asynccontextmanager
     async def claim(
-        self, run_id: str, *, take_over: bool = False, after: str | None = None
+        self,
+        run_id: str,
+        *,
+        take_over: bool = False,
+        after: str | None = None,
+        app_version: str = "",
     ) -> AsyncIterator[Run]:
         """Own the run `run_id`, made if it is new, for the block.
 
@@ -99,6 +104,8 @@ class Journal:
                 are doubts.
             after: the answered run whose conversation a new run goes on with: the agent is given
                 the next question alone and knows what was said.  Nothing of that run is copied.
+            app_version: what the application calls itself, kept with a new run; `Run.app_version`
+                tells the one under which a run began.
 
         Raises:
             ValueError: a bad run id.
@@ -111,7 +118,8 @@ class Journal:
 
         owner, state = await self._take(run_id, take_over, after)
         place = lock_place(owner.number, owner.epoch)
-        claim = Claim(self._writer, owner, state, Holds(partial(self._locks.release, place)))
+        holds = Holds(partial(self._locks.release, place))
+        claim = Claim(self._writer, owner, state, holds, app_version)
         try:
             yield Run(claim)
         except BaseException as exc:

@@ -9,7 +9,7 @@ There are six kinds.  The columns `step`, `tag` and `data` mean, by kind:
                                     "resolved", "told"                      failure `Failed` as JSON
     signal           step or scope  "approved", "denied", "not_applied",    `Decided` as JSON, who
                                     "not_started", "changed", "forked",     says so, `Changed`,
-                                    "followed"                              `Branched`
+                                    "followed", "patched"                   `Branched`, `Patch`
     run.stopped      scope          "suspended", "halted", "failed",        `Stopped` as JSON
                                     "cancelled"
     run.completed    scope          "answered", "steps"                     -
@@ -85,12 +85,14 @@ class Started(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run, or a scope of it, began.
 
     `nonce` makes its idempotency keys; `input` are the messages' JSON, absent where the run began
-    with a plain step; `config` is the SHA-256 of the configuration's JSON.
+    with a plain step; `config` is the SHA-256 of the configuration's JSON; `app_version` is what
+    the application called itself.
     """
 
     nonce: bytes
     input: msgspec.Raw = msgspec.Raw()
     config: bytes = b""
+    app_version: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -124,6 +126,13 @@ class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
     run: str
     nonce: bytes
     turn: int = 0
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """Whether code that was changed under `name` goes the new way in this run."""
+
+    name: str
+    new: bool
 
 
 class Stopped(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -51,9 +51,9 @@ from trioagent.steps import (
 from trioagent.threads import run_abandoned, run_held
 
 from .beginning import begin_run, end_run
-from .claim import Claim, inside
+from .claim import Claim, inside, mending
 from .fold import StepState
-from .records import Failed, Started, write_data
+from .records import Failed, Patch, Started, write_data
 
 _T = TypeVar("_T")
 
@@ -179,6 +179,52 @@ class Run:
         except msgspec.DecodeError as exc:
             raise EncodingError(f"{name}: what was recorded is no {result_type}: {exc}") from None
 
+    # -- code that changes under recorded runs ----------------------------------------------------
+
+    @property
+    def app_version(self) -> str:
+        """The version under which the run began, ``""`` where none was given; for a new run, this
+        claim's."""
+        state = self._claim.fold
+        return state.app_version if state.nonce else self._claim.app_version
+
+    async def patched(self, name: str) -> bool:
+        """Whether code that was changed under `name` may go the new way in this run.
+
+        True where the run has nothing recorded ahead of this point, so that all that follows is
+        done for the first time; false where it was recorded by the code as it was before.  The
+        answer is recorded under the name, and the same ever after, also in a fork.
+
+            if await run.patched("two-letters"):
+                ...  # the new way
+            else:
+                ...  # the old way, until no run of before the change goes on
+
+        Raises:
+            ValueError: a bad name, as for `step`.
+
+        Cancellation: once the answer is made it is recorded.  Always a checkpoint.
+        """
+        _check_name(name)
+        return await self._patched(self._prefix + name)
+
+    async def _patched(self, name: str) -> bool:
+        claim = self._claim
+        known = claim.fold.patches.get(name)
+        if known is None:
+            if not claim.fold.nonce:
+                self._start_plain()
+            known = not claim.ahead
+            claim.append("signal", self._prefix, "patched", write_data(Patch(name, known)))
+            await claim.record()
+        await trio.lowlevel.checkpoint()
+        return known
+
+    def _start_plain(self) -> None:
+        """The first record of a run that begins with something else than an agent."""
+        started = Started(secrets.token_bytes(16), app_version=self._claim.app_version)
+        self._claim.append("run.started", self._prefix, "", write_data(started))
+
     # -- the step runner: how a run begins and ends -----------------------------------------------
 
     async def begin(self, start: Start) -> Begun:
@@ -228,7 +274,7 @@ class Run:
             case "mismatch":
                 raise ReplayMismatchError(
                     f"{self.run_id}: {name} is recorded with another request than this one, so "
-                    "its outcome does not stand for it; nothing was run",
+                    f"its outcome does not stand for it; nothing was run. {mending(claim)}",
                     step=name,
                 )
             case "reconcile":
@@ -269,8 +315,7 @@ class Run:
         writer.bodies += 1
         try:
             if not claim.fold.nonce:
-                started = Started(secrets.token_bytes(16))
-                claim.append("run.started", self._prefix, "", write_data(started))
+                self._start_plain()
             if step.effect == "read" and not writer.syncs_all:
                 # A read's intent goes with what follows.  Whatever its body may depend on was
                 # returned to somebody, and nothing is returned before it is committed.
@@ -278,7 +323,8 @@ class Run:
             else:
                 await self._admit(name, step)
             attempt = claim.fold.steps[name].attempts
-            context = StepContext(claim.run_id, name, attempt, claim.fold.nonce, claim.holds.hold)
+            nonce, hold = claim.fold.nonce, claim.holds.hold
+            context = StepContext(claim.run_id, name, attempt, nonce, hold, self.patched)
             failed: StepFailedError | None = None
             token = inside.set((*inside.get(), claim))
             try:
