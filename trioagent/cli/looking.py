@@ -16,9 +16,11 @@ from trioagent.cli.options import (
     json_option,
     run_argument,
 )
+from trioagent.cli.run_page import run_page
 from trioagent.cli.screen import Screen
 from trioagent.cli.timeline import Timeline, timeline
 from trioagent.journal import Doubt, RunSummary, View
+from trioagent.page import save_page
 
 
 @click.command(short_help="List the runs of a journal.")
@@ -47,9 +49,10 @@ def runs(journal: str, as_json: bool) -> int:
 @run_argument
 @journal_option
 @click.option("--full", is_flag=True, help="Show every message whole, however long.")
+@click.option("--html", "page", metavar="FILE", help="Write a page that needs nothing else.")
 @json_option
 @failing_clearly
-def show(run_id: str, journal: str, full: bool, as_json: bool) -> int:
+def show(run_id: str, journal: str, full: bool, page: str | None, as_json: bool) -> int:
     """Show RUN as a timeline: which steps ran when, in which session, and what was replayed.
 
     A session is one claim of the run by a process.  Below the timeline stand what was said, the
@@ -57,6 +60,10 @@ def show(run_id: str, journal: str, full: bool, as_json: bool) -> int:
     """
     view, made = trio.run(look_at, journal, run_id)
     screen = Screen()
+    if page is not None:
+        save_page(page, run_page(view, made))
+        screen.note(f"wrote {page}")
+        return 0
     if as_json:
         shown = msgspec.to_builtins(view)
         screen.json(shown | {"timeline": msgspec.to_builtins(made.sessions)})

@@ -245,7 +245,7 @@ def timeline_lines(made: Timeline) -> list[Line]:
 
 
 def _row(attempt: Attempt) -> list[Span]:
-    outcome, style = _outcome(attempt)
+    outcome, style = outcome_of(attempt)
     settled = attempt.ended_in not in (attempt.epoch, 0) or attempt.how == "resolved"
     took = duration(attempt.ended_at - attempt.started_at) if attempt.ended_at else "-"
     return [
@@ -259,7 +259,8 @@ def _row(attempt: Attempt) -> list[Span]:
     ]
 
 
-def _outcome(attempt: Attempt) -> tuple[str, str]:
+def outcome_of(attempt: Attempt) -> tuple[str, str]:
+    """How an attempt ended, in words, and their style."""
     if not attempt.ended_at:
         if attempt.doubtful:
             return "IN DOUBT", "bold red"
