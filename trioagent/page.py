@@ -36,7 +36,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; mar
 dt { color: var(--dim); } dd { margin: 0; }
 .row { border-top: 1px solid var(--line); padding: .35rem 0; }
 .label { display: flex; flex-wrap: wrap; gap: .1rem .8rem; }
-.label b { font-weight: 600; } .label span { color: var(--dim); font-size: .85rem; }
+.label b { font-weight: 600; } .label > span { color: var(--dim); font-size: .85rem; }
 .track { position: relative; height: .7rem; margin-top: .25rem; background: var(--soft);
   border-radius: 2px; overflow: hidden; }
 .track i { position: absolute; top: 0; bottom: 0; min-width: 2px; }
@@ -111,7 +111,7 @@ def bar(start: float, end: float, fill: str) -> str:
     """A part of a track, from `start` to `end` as shares of it."""
     left = min(max(start, 0.0), 1.0) * 100
     width = (min(max(end, 0.0), 1.0) * 100) - left
-    return f'<i class="fill-{fill}" style="left:{left:.2f}%;width:{max(width, 0):.2f}%"></i>'
+    return f'<i class="fill-{fill}" style="left:min({left:.2f}%,calc(100% - 2px));width:{max(width, 0):.2f}%"></i>'
 
 
 def stack(parts: Iterable[tuple[int, str]], whole: int) -> str:
