@@ -111,7 +111,8 @@ def bar(start: float, end: float, fill: str) -> str:
     """A part of a track, from `start` to `end` as shares of it."""
     left = min(max(start, 0.0), 1.0) * 100
     width = (min(max(end, 0.0), 1.0) * 100) - left
-    return f'<i class="fill-{fill}" style="left:min({left:.2f}%,calc(100% - 2px));width:{max(width, 0):.2f}%"></i>'
+    place = f"left:min({left:.2f}%,calc(100% - 2px));width:{max(width, 0):.2f}%"
+    return f'<i class="fill-{fill}" style="{place}"></i>'
 
 
 def stack(parts: Iterable[tuple[int, str]], whole: int) -> str:
